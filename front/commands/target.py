@@ -1,0 +1,71 @@
+"""What a user names on the command line, found: a class as `module:Class`, an operator as `aten.mm.default`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import torch
+import typer
+
+from ..subclasses.core import OpOverload, WrapperTensor
+
+
+def load_class(target: str) -> type[WrapperTensor]:
+    """The wrapper class that `module:Class` names.
+
+    Modules in the current folder are found too, as they are under `python -m`.
+
+    Raises:
+        typer.BadParameter: the text has another form, the module or name is not there, or it names no WrapperTensor.
+    """
+    module_name, colon, class_path = target.partition(":")
+    if not (module_name and colon and class_path):
+        raise typer.BadParameter(f"{target!r} is not of the form module:Class, such as lamina:LoggingTensor")
+    found = _import(module_name)
+    for name in class_path.split("."):
+        if not hasattr(found, name):
+            raise typer.BadParameter(f"{module_name} has no {class_path}")
+        found = getattr(found, name)
+    if not (isinstance(found, type) and issubclass(found, WrapperTensor)):
+        raise typer.BadParameter(f"{target} is no class that derives from lamina.WrapperTensor, but {found!r}")
+    return found
+
+
+def _import(module_name: str) -> object:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not _is_within(error.name, module_name):
+            raise  # the module is there, and something that it imports is not
+        raise typer.BadParameter(f"no module named {error.name}") from None
+
+
+def _is_within(missing: str | None, module_name: str) -> bool:
+    return missing is not None and f"{module_name}.".startswith(f"{missing}.")
+
+
+def load_op(name: str) -> OpOverload:
+    """The operator overload that a dotted name such as `aten.mm.default` means.
+
+    Raises:
+        typer.BadParameter: no such operator, or no overload is named and there are several; the text lists them.
+    """
+    parts = name.removeprefix("torch.ops.").replace("::", ".").split(".")
+    found: object = torch.ops
+    for part in parts:
+        if not hasattr(found, part):
+            raise typer.BadParameter(f"there is no operator {name!r}: no {part!r} in it. Write it as aten.mm.default")
+        found = getattr(found, part)
+    if not isinstance(found, OpOverload):
+        raise typer.BadParameter(f"{name!r} names no overload{_overloads(found)}")
+    return found
+
+
+def _overloads(found: object) -> str:
+    names = getattr(found, "overloads", list)()
+    return f"; there are: {', '.join(names)}" if names else ", such as aten.mm.default"

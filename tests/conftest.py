@@ -1,0 +1,45 @@
+"""What every test starts from: one thread, a fixed seed, no state left over from another test's compilation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+# Before torch is imported, and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Inductor's pool of compiling processes would compete with the test workers.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# The cache's key knows a wrapper's type and context, not the code of its rules: it would serve graphs of older code.
+os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
+
+import hypothesis
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# No deadline: tests do not time anything. Derandomized: a failure is the change's, not the draw's.
+hypothesis.settings.register_profile("lamina", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("lamina")
+
+
+def _has_compiler() -> bool:
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "clang++"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a C++ compiler where there is none; continuous integration must have one."""
+    if item.get_closest_marker("slow") and not _has_compiler() and "CI" not in os.environ:
+        pytest.skip("Inductor needs a C++ compiler (g++ or clang++)")
+
+
+@pytest.fixture(autouse=True)
+def _clean_torch() -> Iterator[None]:
+    """Each test has the same seed, and compiles as if it were the first to."""
+    torch.manual_seed(0)
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
