@@ -1,0 +1,193 @@
+"""What lamina is compared with: a no-op handler, the wrapper an expert writes by hand, empty modes, torch's and torchao's.
+
+The hand-written wrapper is the floor that lamina is judged against, so it has the fastest correct form known on torch 2.13:
+an if-chain by identity, one inner call, `_make_wrapper_subclass` with positional arguments (keywords cost 0.3 us), the inner
+tensor in a slot (an instance dictionary costs 0.2 us), no function handler, views aliased by the cheapest call.
+Private torch functions are called here directly, and nowhere else in the bench: people who write wrappers by hand do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .subjects import Absence, Subject, load_subjects
+
+aten = torch.ops.aten
+_ADD, _ADD_, _MM, _T, _VIEW = aten.add.Tensor, aten.add_.Tensor, aten.mm.default, aten.t.default, aten.view.default
+_DETACH, _ADDMM, _LINEAR, _CAT = aten.detach.default, aten.addmm.default, aten.linear.default, aten.cat.default
+_FOREACH_ADD_, _TO_COPY = aten._foreach_add_.List, aten._to_copy.default
+_make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
+_share_storage: Callable[[Tensor, Tensor], None] = torch._functionalize_unsafe_set  # type: ignore[attr-defined]
+
+
+class HandWritten(torch.Tensor):
+    """The floor: the least that a correct one-tensor wrapper does for the ops of this bench."""
+
+    __slots__ = ("elem",)
+    elem: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, elem: Tensor) -> Tensor:
+        return _hold(elem)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is _ADD:
+            left, right = args
+            left = left.elem if isinstance(left, HandWritten) else left
+            right = right.elem if isinstance(right, HandWritten) else right
+            return _hold(func(left, right, **kwargs) if kwargs else func(left, right))
+        if func is _DETACH or func is _T:
+            (base,) = args
+            return _hold_view(func(base.elem), base)
+        if func is _VIEW:
+            base, size = args
+            return _hold_view(func(base.elem, size), base)
+        if func is _ADD_:
+            target, other = args
+            other = other.elem if isinstance(other, HandWritten) else other
+            func(target.elem, other, **kwargs) if kwargs else func(target.elem, other)
+            return target
+        if func is _MM or func is _LINEAR or func is _ADDMM:
+            operands = [arg.elem if isinstance(arg, HandWritten) else arg for arg in args]
+            return _hold(func(*operands, **kwargs) if kwargs else func(*operands))
+        if func is _CAT:
+            parts = [part.elem if isinstance(part, HandWritten) else part for part in args[0]]
+            return _hold(func(parts, *args[1:]))
+        if func is _FOREACH_ADD_:
+            lists = [[item.elem if isinstance(item, HandWritten) else item for item in items] for items in args]
+            func(*lists, **kwargs) if kwargs else func(*lists)
+            return None
+        if func is _TO_COPY:
+            return _hold(func(args[0].elem, **kwargs))
+        raise NotImplementedError(f"the hand-written wrapper has no case for {func}.")
+
+
+def _hold(elem: Tensor) -> HandWritten:
+    outer: HandWritten = _make_wrapper_subclass(  # type: ignore[call-arg, assignment]
+        HandWritten, elem.size(), elem.stride(), elem.storage_offset(), None, elem.dtype, elem.layout, elem.device
+    )
+    outer.elem = elem
+    return outer
+
+
+def _hold_view(elem: Tensor, base: Tensor) -> HandWritten:
+    outer = _hold(elem)
+    _share_storage(outer, base)
+    return outer
+
+
+class NoOp(torch.Tensor):
+    """A handler that only hands back a prepared answer: the price of entering Python and leaving it."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    answer: object = None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return NoOp.answer
+
+
+@contextmanager
+def prepared_answer(answer: object) -> Iterator[None]:
+    """While inside, every NoOp handler returns `answer`."""
+    before, NoOp.answer = NoOp.answer, answer
+    try:
+        yield
+    finally:
+        NoOp.answer = before
+
+
+def _wrap_no_op(plain: Tensor) -> Tensor:
+    return _make_wrapper_subclass(NoOp, plain.size(), plain.stride(), dtype=plain.dtype, device=plain.device)
+
+
+class EmptyDispatchMode(TorchDispatchMode):
+    """A dispatch mode that only calls on."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+class EmptyFunctionMode(TorchFunctionMode):
+    """A function mode that only calls on."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def _inner(name: str) -> Callable[[Tensor], Tensor]:
+    def unwrap(outer: Tensor) -> Tensor:
+        inner: Tensor = getattr(outer, name)
+        return inner
+
+    return unwrap
+
+
+def _hand_written() -> Subject:
+    return Subject(HAND_WRITTEN, "this bench", HandWritten, _inner("elem"))
+
+
+def _no_op() -> Subject:
+    return Subject("no-op handler", "this bench", _wrap_no_op, max_layers=1, computes=False)
+
+
+def _mode(name: str, scope: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Subject]:
+    return lambda: Subject(name, "this bench", scope=scope)
+
+
+def _two_tensor() -> Subject:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def wrap(plain: Tensor) -> Tensor:
+        twin: Tensor = TwoTensor(plain, plain.clone())  # type: ignore[no-untyped-call]
+        return twin
+
+    return Subject("TwoTensor", f"torch {torch.__version__}", wrap, _inner("a"))
+
+
+def _torch_logging_tensor() -> Subject:
+    from torch.testing._internal.logging_tensor import LoggingTensor
+
+    return Subject("torch LoggingTensor", f"torch {torch.__version__}", LoggingTensor, _inner("elem"))
+
+
+def _int8_tensor() -> Subject:
+    from torchao.quantization import Int8Tensor, PerRow
+
+    def quantize(plain: Tensor) -> Tensor:
+        quantized: Tensor = Int8Tensor.from_hp(plain, PerRow())
+        return quantized
+
+    def dequantize(quantized: Tensor) -> Tensor:
+        plain: Tensor = quantized.dequantize()
+        return plain
+
+    name = f"torchao {version('torchao')}"
+    return Subject("torchao Int8Tensor", name, quantize, dequantize, max_layers=1, weight_only=True, tolerance=1e-3)
+
+
+HAND_WRITTEN = "hand-written"
+_PEERS: dict[str, Callable[[], Subject]] = {
+    "no-op handler": _no_op,
+    HAND_WRITTEN: _hand_written,
+    "empty dispatch mode": _mode("empty dispatch mode", EmptyDispatchMode),
+    "empty function mode": _mode("empty function mode", EmptyFunctionMode),
+    "TwoTensor": _two_tensor,
+    "torch LoggingTensor": _torch_logging_tensor,
+    "torchao Int8Tensor": _int8_tensor,
+}
+
+
+def load_peers() -> tuple[list[Subject], list[Absence]]:
+    """All peers that this installation has, and the reason for each that it lacks."""
+    return load_subjects(_PEERS)

@@ -1,0 +1,72 @@
+"""What the bench found: figures, slopes, shares, and a reason for everything that is missing. Plain data, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .subjects import Absence
+from .timing import Settings, Summary
+from .trials import Gap
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Nanoseconds of one call, and its paired ratios to plain and to the hand-written wrapper under like conditions."""
+
+    op: str
+    subject: str
+    layers: int
+    circumstance: str
+    time_ns: Summary
+    to_plain: Summary | None
+    to_hand_written: Summary | None
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Nanoseconds per layer, least squares over the layers named; ratio to the hand-written wrapper's slope."""
+
+    op: str
+    subject: str
+    layers: tuple[int, ...]
+    ns_per_layer: Summary
+    to_hand_written: Summary | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """A whole forward under one layer, and the share of its time that plain torch does not spend."""
+
+    op: str
+    subject: str
+    time_ns: Summary
+    dispatch_share: Summary
+
+
+@dataclass
+class Results:
+    """All that one run measured."""
+
+    machine: dict[str, str | int]
+    settings: Settings
+    subjects: dict[str, str] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    slopes: list[Slope] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    absences: list[Absence] = field(default_factory=list)
+
+    def figure(self, op: str, subject: str, layers: int, circumstance: str = "eager") -> Figure | None:
+        """The one figure of these conditions, or None where there is a gap."""
+        key = (op, subject, layers, circumstance)
+        found = (each for each in self.figures if (each.op, each.subject, each.layers, each.circumstance) == key)
+        return next(found, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
+        data = asdict(self)
+        del data["settings"]["clock"]
+        return {"schema": SCHEMA, "bench": "layers", **data}

@@ -1,0 +1,72 @@
+"""What can be put on the bench: a subject wraps a tensor once per layer, or enters a scope once per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+MAX_LAYERS = 4
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One way to put layers around tensors. `wrap` and `unwrap` add and remove one layer.
+
+    A subject that only suits a weight (`weight_only`) wraps just that operand and may be inexact by `tolerance`, relative
+    to the plain result on its own unwrapped values. `computes=False` marks a handler that returns a prepared answer.
+    """
+
+    name: str
+    origin: str
+    wrap: Callable[[Tensor], Tensor] = _same
+    unwrap: Callable[[Tensor], Tensor] = _same
+    scope: Callable[[], AbstractContextManager[Any]] = nullcontext
+    max_layers: int = MAX_LAYERS
+    weight_only: bool = False
+    tolerance: float = 0.0
+    computes: bool = True
+
+    def wrap_layers(self, tensor: Tensor, layers: int) -> Tensor:
+        for _ in range(layers):
+            tensor = self.wrap(tensor)
+        return tensor
+
+    def unwrap_layers(self, tensor: Tensor, layers: int) -> Tensor:
+        for _ in range(layers):
+            tensor = self.unwrap(tensor)
+        return tensor
+
+    def scope_layers(self, layers: int) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        for _ in range(layers):
+            stack.enter_context(self.scope())
+        return stack
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A subject that this installation does not have, and why."""
+
+    subject: str
+    reason: str
+
+
+PLAIN = Subject("plain", "torch", max_layers=0)
+
+
+def load_subjects(makers: dict[str, Callable[[], Subject]]) -> tuple[list[Subject], list[Absence]]:
+    subjects, absences = [], []
+    for name, make in makers.items():
+        try:
+            subjects.append(make())
+        except (ImportError, AttributeError) as error:
+            absences.append(Absence(name, f"not available here: {error}"))
+    return subjects, absences

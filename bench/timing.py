@@ -1,0 +1,186 @@
+"""The instrument: times variants against each other in one process, and reports medians, quartiles and paired ratios.
+
+A single timing on a busy machine lies. Here all variants run in every round, in a new random order, so that whatever the
+machine does meets all of them; ratios are formed inside a round and only then summarized. One thread, no garbage
+collection while the clock runs; both are put back afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to time: `function(*args)`, called in a loop inside `scope()`."""
+
+    name: str
+    function: Callable[..., object]
+    args: tuple[Any, ...] = ()
+    scope: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure: `rounds` rounds, each running a variant for about `loop_ns` nanoseconds (one call at least)."""
+
+    rounds: int = 60
+    loop_ns: int = 2_000_000
+    warmup_calls: int = 20
+    warmup_ns: int = 2_000_000
+    seed: int = 0
+    clock: Clock = time.perf_counter_ns
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A sample's median and quartiles, and a 95 % interval of its median (order statistics, no shape assumed)."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    interval: tuple[float, float]
+
+    @classmethod
+    def of(cls, sample: Sequence[float]) -> Summary:
+        if not sample:
+            raise ValueError("no rounds were measured: there is nothing to summarize. Pass rounds >= 1.")
+        ordered = sorted(sample)
+        quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
+        return cls(statistics.median(ordered), quartiles[0], quartiles[2], _median_interval(ordered))
+
+
+def _median_interval(ordered: Sequence[float]) -> tuple[float, float]:
+    """The order statistics that enclose the median with 95 % confidence (normal approximation of the binomial)."""
+    count = len(ordered)
+    half_width = 1.96 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - half_width))
+    high = min(count - 1, math.ceil(count / 2 + half_width) - 1)
+    return ordered[low], ordered[max(low, high)]
+
+
+@dataclass
+class Measurement:
+    """Nanoseconds per call, variant by variant and round by round. Round `i` of all variants belongs together."""
+
+    rounds: dict[str, list[float]]
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def time(self, name: str) -> Summary:
+        return Summary.of(self.rounds[name])
+
+    def ratio(self, name: str, baseline: str) -> Summary:
+        """`name` over `baseline`, paired: each round gives one ratio."""
+        return paired_ratio(self.rounds[name], self.rounds[baseline])
+
+    def slopes(self, names: Mapping[int, str]) -> list[float]:
+        """Nanoseconds per layer: a least-squares line through layer -> variant, one line a round."""
+        layers = sorted(names)
+        columns = [self.rounds[names[layer]] for layer in layers]
+        return [least_squares_slope(layers, row) for row in zip(*columns, strict=True)]
+
+
+def paired_ratio(mine: Sequence[float], base: Sequence[float]) -> Summary:
+    """One ratio a round, then the summary: the machine's mood cancels inside a round."""
+    return Summary.of([numerator / denominator for numerator, denominator in zip(mine, base, strict=True)])
+
+
+def least_squares_slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """The slope of the least-squares line through the points (x, y)."""
+    if len(set(xs)) < 2:
+        raise ValueError(f"a slope needs two different x at least, got {list(xs)}.")
+    return float(statistics.linear_regression(xs, ys).slope)
+
+
+@contextmanager
+def quiet_machine(threads: int = 1) -> Iterator[None]:
+    """One thread and no garbage collection; both put back afterwards, whatever happens inside."""
+    threads_before, gc_before = torch.get_num_threads(), gc.isenabled()
+    gc.collect()
+    torch.set_num_threads(threads)
+    gc.disable()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+        if gc_before:
+            gc.enable()
+
+
+def measure(variants: Sequence[Variant], settings: Settings = Settings()) -> Measurement:
+    """Time all variants, alternating in random order. Names must differ: a result is found by its name."""
+    names = [variant.name for variant in variants]
+    if len(set(names)) != len(names):
+        raise ValueError(f"variant names must differ, got {sorted(name for name in names if names.count(name) > 1)}.")
+    order = random.Random(settings.seed)
+    result = Measurement({name: [] for name in names})
+    with quiet_machine():
+        for variant in variants:
+            result.calls[variant.name] = _warm_up(variant, settings)
+        for _ in range(settings.rounds):
+            for variant in order.sample(variants, len(variants)):
+                calls = result.calls[variant.name]
+                result.rounds[variant.name].append(_time_loop(variant, calls, settings.clock) / calls)
+    return result
+
+
+def _warm_up(variant: Variant, settings: Settings) -> int:
+    """Run until warm; return how many calls fill one loop."""
+    calls = 1
+    while True:
+        elapsed = max(1, _time_loop(variant, calls, settings.clock))
+        if elapsed >= settings.warmup_ns or calls >= settings.warmup_calls:
+            break
+        calls *= 2
+    return max(1, round(settings.loop_ns * calls / elapsed))
+
+
+def _time_loop(variant: Variant, calls: int, clock: Clock) -> int:
+    function, args = variant.function, variant.args
+    with variant.scope():
+        start = clock()
+        for _ in repeat(None, calls):
+            function(*args)
+        return clock() - start
+
+
+def describe_machine() -> dict[str, str | int]:
+    """What a figure depends on besides the code: machine, versions, threads, CPU capability."""
+    return {
+        "machine": platform.machine(),
+        "processor": _processor_name(),
+        "cores": os.cpu_count() or 0,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "implementation": sys.implementation.name,
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "timed_with_threads": 1,
+        "interop_threads": torch.get_num_interop_threads(),
+    }
+
+
+def _processor_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
