@@ -9,8 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet -c constraints.txt
 PARTS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
-# Folders count too: their time changes when a file is removed.
-SOURCES := $(shell find $(PARTS) -name __pycache__ -prune -o -print)
+# Folders count too: their time changes when a file is removed. `bench/.` is the folder, `bench` the target below.
+SOURCES := $(shell find $(addsuffix /.,$(PARTS)) -name __pycache__ -prune -o -print)
 
 DEPENDENCIES := $(VENV)/.dependencies
 PACKAGE := $(VENV)/.package

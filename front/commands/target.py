@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 import typer
 
-from ..subclasses.core import OpOverload, WrapperTensor
+from ..subclasses.core import WrapperTensor
+from ..subclasses.core.private import OpOverload
 
 
 def load_class(target: str) -> type[WrapperTensor]:
