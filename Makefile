@@ -44,6 +44,7 @@ clean: ## Remove .venv, caches and what the targets wrote
 $(DEPENDENCIES): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("lamina needs Python 3.10 or newer, this is " \
 	    + sys.version.split()[0] + ": make PYTHON=/path/to/python3")'
+	@echo 'Setting up $(VENV): once, a minute or more'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) setuptools
 	$(PIP) --no-build-isolation '.[dev]'

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import subprocess
 import sys
 from email.parser import Parser
 from pathlib import Path
+from types import FunctionType, ModuleType
 from zipfile import ZipFile
 
 import pytest
@@ -17,6 +19,7 @@ import lamina
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = sorted(init.parent for init in ROOT.glob("*/__init__.py"))
+DOCUMENTED = (FunctionType, classmethod, staticmethod, property)
 # Parts of torch that cost over 100 ms and that `import torch` leaves out.
 SLOW_PARTS = {"torch._dynamo", "torch._inductor", "torch.testing._internal", "torch.utils.tensorboard"}
 
@@ -110,10 +113,19 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def test_exported_names() -> None:
     assert lamina.__all__ == sorted(lamina.__all__)
     assert [name for name in lamina.__all__ if not hasattr(lamina, name)] == []
-    module = type(lamina)
-    found = [name for name, value in vars(lamina).items() if not (name.startswith("_") or isinstance(value, module))]
+    found = [
+        name for name, value in vars(lamina).items() if not (name.startswith("_") or isinstance(value, ModuleType))
+    ]
     assert set(found) - {"annotations"} <= set(lamina.__all__), "a name of the front door is not in lamina.__all__"
 
 
-def test_each_exported_name_says_what_it_is() -> None:
-    assert [name for name in lamina.__all__ if not getattr(lamina, name).__doc__] == []
+def test_public_names_and_their_methods_say_what_they_are() -> None:
+    exported = [(name, getattr(lamina, name)) for name in lamina.__all__]
+    classes = [(name, value) for name, value in exported if isinstance(value, type)]
+    methods = [
+        (f"{name}.{member}", getattr(cls, member))
+        for name, cls in classes
+        for member, value in vars(cls).items()
+        if not member.startswith("_") and isinstance(value, DOCUMENTED)
+    ]
+    assert [name for name, value in exported + methods if not inspect.getdoc(value)] == []

@@ -1,25 +1,21 @@
-"""`lamina bench ...`: measurements, each in its own module of `lamina.bench`."""
+"""`lamina bench ...`: measurements, each in its own module of `lamina.bench`, which also parses its arguments."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 app = typer.Typer(help="Measure the cost of wrapper layers, beside their peers.", no_args_is_help=True)
 
+# Hand everything on, `--help` too: the measurements also run as modules, without the command line's packages.
+HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-@app.command("layers")
-def layers(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds: seconds, and wider quartiles.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of the table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw time over layers into this PNG file.")] = None,
-) -> None:
+
+@app.command("layers", context_settings=HAND_ON, add_help_option=False)
+def layers(context: typer.Context) -> None:
     """Time operators under 0 to 4 layers of wrapping, against hand-written and other wrappers."""
     from ..bench.layers import main
 
-    main(quick=quick, json=json, plot=plot)
+    raise typer.Exit(main(context.args))
 
 
 @app.callback()

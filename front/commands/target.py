@@ -68,5 +68,5 @@ def load_op(name: str) -> OpOverload:
 
 
 def _overloads(found: object) -> str:
-    names = getattr(found, "overloads", list)()
+    names: list[str] = getattr(found, "overloads", list)()
     return f"; there are: {', '.join(names)}" if names else ", such as aten.mm.default"
