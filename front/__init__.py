@@ -1,0 +1,50 @@
+"""lamina: PyTorch wrapper tensor subclasses, declared once and dispatched by table."""
+
+from __future__ import annotations
+
+from .subclasses.core.errors import (
+    DataDependentError,
+    DataSwapError,
+    DeclarationError,
+    FallbackError,
+    GradientCutError,
+    InnerTensorError,
+    LaminaError,
+    LayoutError,
+    MissingRuleError,
+    PlainOnlyError,
+    RegistrationError,
+    RuleConflictError,
+    RuleTypeError,
+    UnwrittenError,
+)
+from .subclasses.core.policy import Fallback, Gradients, strict
+from .subclasses.core.schema import Kind
+from .subclasses.core.template import OuterMetadata
+from .subclasses.core.wrapper import WrapperTensor, op_table
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataDependentError",
+    "DataSwapError",
+    "DeclarationError",
+    "Fallback",
+    "FallbackError",
+    "GradientCutError",
+    "Gradients",
+    "InnerTensorError",
+    "Kind",
+    "LaminaError",
+    "LayoutError",
+    "MissingRuleError",
+    "OuterMetadata",
+    "PlainOnlyError",
+    "RegistrationError",
+    "RuleConflictError",
+    "RuleTypeError",
+    "UnwrittenError",
+    "WrapperTensor",
+    "op_table",
+    "strict",
+]

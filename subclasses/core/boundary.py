@@ -1,0 +1,113 @@
+"""The one guarded path by which every call enters a class and leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .errors import MissingRuleError, RuleTypeError
+from .fields import inner_tensors
+from .geometry import match_geometry
+from .private import TRACERS, OpOverload, inference_mode_is_on, outside_inference_mode, with_math_bits
+from .report import missing_rule
+from .rules import Rule
+from .schema import Kind, OpFacts
+from .table import Entry, How
+from .unwrap import Runner, settle, written_wrappers
+
+
+def dispatch(
+    cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """``__torch_dispatch__``: one look-up and a call."""
+    entry = cls._table[op]
+    entry.hits += 1
+    try:
+        if len(types) == 1 and not inference_mode_is_on():
+            out = entry.run(args, kwargs or {})
+        else:
+            out = _arbitrate(entry, types, args, kwargs or {})
+    except TypeError as error:
+        raise RuleTypeError(op, cls, entry.where, error) from error
+    if out is NotImplemented:
+        raise missing_rule(entry, types, args, kwargs or {})
+    return out
+
+
+def _arbitrate(entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Asks every class that could answer, in order of precedence; NotImplemented if all decline.
+
+    All of it happens in the first lamina handler that torch asks, so that none of them has to return NotImplemented to
+    torch: Python's operators would make a plain ``False`` of it.
+    """
+    for candidate in _order(entry.cls, types):
+        if not hasattr(candidate, "declaration"):
+            out = candidate.__torch_dispatch__(entry.op, types, args, kwargs)  # type: ignore[attr-defined]
+        else:
+            chosen: Entry = candidate._table[entry.op]  # type: ignore[attr-defined]
+            if candidate is not entry.cls:
+                chosen.hits += 1
+            out = outside_inference_mode(chosen.run, args, kwargs) if inference_mode_is_on() else chosen.run(args, kwargs)
+        if out is not NotImplemented:
+            return out
+    return NotImplemented
+
+
+def _order(first: Any, types: tuple[type, ...]) -> Iterator[Any]:
+    """Foreign wrappers that torch has not asked yet, then ours: higher precedence first, else in torch's order.
+    Tensor types of torch's tracers count as plain."""
+    later = types[types.index(first) + 1 :] if first in types else ()
+    yield from (t for t in later if not hasattr(t, "declaration") and not issubclass(t, TRACERS))
+    ours: list[Any] = [t for t in (first, *later) if hasattr(t, "declaration")]
+    yield from sorted(ours, key=lambda t: -t.precedence)
+
+
+def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
+    """The runner of an author's rule, with what authors forget: aliasing, identity of written arguments, math bits."""
+    op, call, takes_tuple = facts.op, rule.call, isinstance(rule.key, Kind)
+
+    def invoke(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return call(op, args, kwargs) if takes_tuple else call(op, *args, **kwargs)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = with_math_bits(invoke, args, kwargs) if _needs_bits(facts, args, kwargs) else invoke(args, kwargs)
+        if out is NotImplemented:
+            return out
+        if facts.changes_geometry:
+            for wrapper in written_wrappers(facts.written, cls, args, kwargs):
+                match_geometry(wrapper)
+        if not facts.results:
+            return out
+        return settle(facts.results, out, args, kwargs, lambda value: _own(value, args))
+
+    return run
+
+
+def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if facts.keeps_math_bits:
+        return False
+    return any(t.is_complex() or t.is_neg() for t in _tensors((args, kwargs)))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _tensors(v)
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+
+
+def _own(value: Any, args: tuple[Any, ...]) -> Any:
+    """A rule's result, never an inner tensor itself: autograd would set ``requires_grad`` on it."""
+    if isinstance(value, torch.Tensor) and not hasattr(type(value), "declaration"):
+        for tensor in _tensors(args):
+            if hasattr(type(tensor), "declaration") and any(value is inner for inner in inner_tensors(tensor)):
+                return torch.ops.aten.alias.default(value)
+    return value
+
+
+__all__ = ["How", "MissingRuleError", "by_rule", "dispatch"]

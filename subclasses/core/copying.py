@@ -1,0 +1,62 @@
+"""Copying and pickling: class, context, requires_grad, grad, Parameter-ness, user attributes and sharing are kept."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+
+def extras(wrapper: Any) -> dict[str, Any]:
+    """The attributes that a user put on the instance; Parameter-ness is one of them."""
+    own = _field_names(wrapper)
+    return {k: v for k, v in vars(wrapper).items() if k not in own}
+
+
+def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
+    """``copy.deepcopy``: the result owns its memory; inner tensors that two wrappers share stay shared in the copy.
+
+    Raises:
+        RuntimeError: for a tensor that is no leaf, as for plain tensors.
+    """
+    if id(wrapper) in memo:
+        return memo[id(wrapper)]
+    if not wrapper.is_leaf:
+        raise RuntimeError(
+            f"only leaves can be deep-copied, and this {type(wrapper).__name__} has a grad_fn; copy wrapper.detach()"
+        )
+    cls = type(wrapper)
+    with torch.no_grad():
+        values = [copy.deepcopy(getattr(wrapper, f.name), memo) for f in cls.declaration.fields]
+        result = cls._generated.make(cls, *values)
+    memo[id(wrapper)] = result
+    result.requires_grad_(wrapper.requires_grad)
+    if wrapper.grad is not None:
+        result.grad = copy.deepcopy(wrapper.grad, memo)
+    vars(result).update(copy.deepcopy(extras(wrapper), memo))
+    return result
+
+
+def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
+    """``__reduce_ex__``: rebuilt by ``rebuild``, which is registered as a safe global for ``weights_only`` loading."""
+    cls = type(wrapper)
+    values = tuple(getattr(wrapper, f.name) for f in cls.declaration.fields)
+    return rebuild, (cls, values, wrapper.requires_grad, extras(wrapper))
+
+
+def rebuild(cls: Any, values: tuple[Any, ...], requires_grad: bool, attributes: dict[str, Any]) -> Any:
+    """The inverse of ``reduce``."""
+    result = cls._generated.make(cls, *values)
+    result.requires_grad_(requires_grad)
+    vars(result).update(attributes)
+    return result
+
+
+def _field_names(wrapper: Any) -> set[str]:
+    cls = type(wrapper)
+    names = {f.name for f in cls.declaration.fields} | set(cls.__tensor_flatten__(wrapper)[0])
+    return names | {f"{f.name}_count" for f in cls.declaration.fields}
+
+
+torch.serialization.add_safe_globals([rebuild])

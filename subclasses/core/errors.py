@@ -1,0 +1,121 @@
+"""The errors of lamina: classes that derive from what torch users expect, and carry their data as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+class LaminaError(Exception):
+    """The root of every error that lamina raises on purpose."""
+
+
+class DeclarationError(LaminaError, ValueError):
+    """The body of a wrapper class can't be turned into a type. Raised while the class is created."""
+
+    def __init__(self, cls_name: str, problem: str, advice: str) -> None:
+        self.cls_name, self.problem, self.advice = cls_name, problem, advice
+        super().__init__(f"{cls_name}: {problem}. {advice}")
+
+
+class RegistrationError(LaminaError, ValueError):
+    """A rule can't be registered: wrong kind of key, or a signature that is not the schema's."""
+
+
+class RuleConflictError(RegistrationError):
+    """A class has a rule for this key already."""
+
+    def __init__(self, cls_name: str, key: object, old: str, new: str) -> None:
+        self.cls_name, self.key, self.old, self.new = cls_name, key, old, new
+        super().__init__(
+            f"{cls_name} has a rule for {key} already, at {old}; a second one comes from {new}. "
+            "Delete one of them, or register the second with override=True."
+        )
+
+
+class MissingRuleError(LaminaError, NotImplementedError):
+    """No class among the arguments has an answer for this operator. Never a plain ``NotImplemented``:
+    Python's operators would turn that into ``a == b`` being ``False``."""
+
+    def __init__(self, op: object, classes: Iterable[type], why: str, arguments: str, near: str, advice: str) -> None:
+        self.op, self.classes = op, tuple(classes)
+        names = ", ".join(c.__name__ for c in self.classes)
+        super().__init__(f"{op} has no rule for {names}: {why}\n  called with {arguments}\n{near}  {advice}")
+
+
+class RuleTypeError(LaminaError, RuntimeError):
+    """A TypeError left a rule or the op under it. It carries the original as ``__cause__``; it is no TypeError itself,
+    because Python's operators swallow those (``a == b`` would be ``False``)."""
+
+    def __init__(self, op: object, cls: type, where: str, error: TypeError) -> None:
+        self.op, self.cls, self.where = op, cls, where
+        super().__init__(f"{op} on {cls.__name__} (rule at {where}) raised TypeError: {error}")
+
+
+class FallbackError(LaminaError, RuntimeError):
+    """A fallback was reached inside ``lamina.strict()``."""
+
+    def __init__(self, op: object, cls: type, policy: str) -> None:
+        self.op, self.cls, self.policy = op, cls, policy
+        super().__init__(
+            f"{op} on {cls.__name__} reached the {policy} fallback inside lamina.strict(). Register a rule for it "
+            f"(@{cls.__name__}.implements(torch.ops.{op})), or leave the strict scope."
+        )
+
+
+class GradientCutError(LaminaError, RuntimeError):
+    """A wrapper was about to be built from a tensor that requires grad: the gradient would end there without a word."""
+
+    def __init__(self, cls: type, field: str, tensor: torch.Tensor) -> None:
+        self.cls, self.field = cls, field
+        super().__init__(
+            f"{cls.__name__}(...) got a tensor of shape {tuple(tensor.shape)} that requires grad as {field!r}: an inner "
+            f"tensor takes no part in autograd, so its gradient would be lost. Use {cls.__name__}.from_plain(tensor), "
+            "which is differentiable, or pass tensor.detach()."
+        )
+
+
+class InnerTensorError(LaminaError, ValueError):
+    """An inner tensor, or a context value, is not what the declaration says."""
+
+
+class LayoutError(LaminaError, ValueError):
+    """An inner tensor has a layout (sparse, nested, mkldnn) that a strided wrapper can't describe."""
+
+    def __init__(self, cls: type, field: str, layout: torch.layout) -> None:
+        self.cls, self.field, self.layout = cls, field, layout
+        super().__init__(
+            f"{cls.__name__} holds strided tensors only, and {field!r} has layout {layout}. Convert it first "
+            "(tensor.to_dense(), or torch.nested.to_padded_tensor)."
+        )
+
+
+class PlainOnlyError(LaminaError, RuntimeError):
+    """Something that reads memory was asked of a wrapper, which has none of its own."""
+
+    def __init__(self, what: str, cls: type) -> None:
+        self.what, self.cls = what, cls
+        super().__init__(
+            f"{what} needs memory that can be read, and {cls.__name__} is a wrapper: it has no storage of its own. "
+            "Call .to_plain() first."
+        )
+
+
+class DataSwapError(LaminaError, RuntimeError):
+    """``w.data = other`` can't be honoured for this pair of tensors."""
+
+
+class DataDependentError(LaminaError, RuntimeError):
+    """An operator needs values where there are none."""
+
+
+class UnwrittenError(LaminaError, RuntimeError):
+    """A fallback can't write its result back, and will not drop it."""
+
+    def __init__(self, op: object, cls: type, why: str) -> None:
+        self.op, self.cls = op, cls
+        super().__init__(
+            f"{op} writes to a {cls.__name__}, and the result can't be stored there: {why}. Nothing was changed. "
+            f"Register a rule (@{cls.__name__}.implements(torch.ops.{op})), or work on .to_plain()."
+        )

@@ -1,0 +1,43 @@
+"""The inner tensors of an instance, as a sequence: to read, to map, to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .declaration import Role
+
+
+def inner_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
+    """The inner tensors that are there, in flatten order."""
+    for name in type(wrapper).__tensor_flatten__(wrapper)[0]:
+        yield getattr(wrapper, name)
+
+
+def leaf_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
+    """The innermost tensors, depth first: those that own storage."""
+    for tensor in inner_tensors(wrapper):
+        if hasattr(type(tensor), "declaration"):
+            yield from leaf_tensors(tensor)
+        else:
+            yield tensor
+
+
+def map_inner(wrapper: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A new wrapper of the same class and context whose inner tensors are ``function`` of the old ones."""
+    cls = type(wrapper)
+    return cls._generated.rewrap(cls, wrapper, *(_mapped(wrapper, f, function) for f in cls.declaration.inner))
+
+
+def _mapped(wrapper: Any, field: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    value = getattr(wrapper, field.name)
+    if field.role is Role.RUN:
+        return tuple(function(t) for t in value)
+    return None if value is None else function(value)
+
+
+def context_of(wrapper: Any) -> dict[str, Any]:
+    """The context fields of ``wrapper`` by name."""
+    return {f.name: getattr(wrapper, f.name) for f in type(wrapper).declaration.context}

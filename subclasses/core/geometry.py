@@ -1,0 +1,46 @@
+"""Keeps the outer tensor's metadata true: its conj and neg bits, its storage, and its geometry after a write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .private import below_python, make_wrapper, set_conj, set_neg, share_storage
+from .template import OuterMetadata
+
+
+def carry_bits(outer: torch.Tensor, inner: torch.Tensor) -> None:
+    """Gives ``outer`` the conj and neg bits of ``inner``: without them the dispatcher never resolves them, and values
+    are silently conjugated (``fft.hfftn``)."""
+    if inner.is_conj():
+        set_conj(outer, True)
+    if inner.is_neg():
+        set_neg(outer, True)
+
+
+def alias(view: Any, base: Any) -> None:
+    """Makes the wrapper ``view`` share the outer storage of the wrapper ``base``."""
+    share_storage(view, base)
+
+
+def metadata_of(wrapper: Any) -> OuterMetadata:
+    """The metadata that the inner tensors of ``wrapper`` give its outer tensor now."""
+    cls = type(wrapper)
+    fields = [getattr(wrapper, f.name) for f in cls.declaration.fields]
+    return OuterMetadata(*cls.outer_metadata(*fields))
+
+
+def match_geometry(wrapper: Any) -> None:
+    """Derives size, stride and offset of the outer tensor from the inner tensors, after those were written to."""
+    new = metadata_of(wrapper)
+    old = (wrapper.size(), wrapper.stride(), wrapper.storage_offset())
+    if old == (torch.Size(new.size), tuple(new.stride), new.storage_offset):
+        return
+    fresh = make_wrapper(
+        type(wrapper), new.size, new.stride, new.storage_offset, None, new.dtype, torch.strided, new.device
+    )
+    with below_python():
+        torch.ops.aten.set_.source_Storage_storage_offset(
+            wrapper, fresh.untyped_storage(), new.storage_offset, new.size, new.stride
+        )

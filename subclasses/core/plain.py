@@ -1,0 +1,84 @@
+"""The PLAIN fallback: runs an op on decoded values. Results are plain; what the op wrote is written back, or refused.
+
+A temporary is never dropped: 50 steps of an optimizer that update copies leave the loss where it was, without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from .errors import UnwrittenError
+from .gradients import keep_gradient
+from .private import call_of, with_math_bits
+from .schema import OpFacts
+from .unwrap import Runner, settle, written_wrappers
+
+_log = logging.getLogger("lamina")
+_MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "convolution", "_scaled_mm", "_int_mm", "addbmm")
+
+
+def decoding(cls: Any, facts: OpFacts) -> Runner:
+    """The runner of ``facts.op`` on decoded values of ``cls``."""
+    call = call_of(facts.op)
+    heavy = facts.op.overloadpacket.__name__ in _MATRIX_PRODUCTS
+    told: list[bool] = []
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if heavy and not told:
+            told.append(True)
+            _log.warning("%s on %s runs on decoded values: it has no rule (said once)", facts.op, cls.__name__)
+        if facts.written:
+            _refuse_unwritable(cls, facts, args, kwargs)
+        decode = _Decode(cls)
+        plain_args = [decode(a) for a in args]
+        plain_kwargs = {k: decode(a) for k, a in kwargs.items()}
+        out = with_math_bits(call, *plain_args, **plain_kwargs) if decode.complex else call(*plain_args, **plain_kwargs)
+        if facts.written:
+            _write_back(cls, facts, args, kwargs, decode)
+        return settle(facts.results, out, args, kwargs, lambda value: value) if facts.results else out
+
+    return run
+
+
+class _Decode:
+    """Decodes the instances of ``cls`` in a call, each once, so that an argument given twice stays one tensor."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+        self.values: dict[int, torch.Tensor] = {}
+        self.complex = False
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self(v) for v in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        if type(value) is not self.cls:
+            self.complex |= value.is_complex() or value.is_neg()
+            keep_gradient(value, self.cls)
+            return value
+        if id(value) not in self.values:
+            self.values[id(value)] = value.decode()
+        plain = self.values[id(value)]
+        self.complex |= plain.is_complex() or plain.is_neg()
+        return plain
+
+
+def _refuse_unwritable(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for _ in written_wrappers(facts.written, cls, args, kwargs):
+        if torch.Tag.inplace_view in facts.op.tags:
+            raise UnwrittenError(facts.op, cls, "the op changes shape or stride, and the decoded values are a copy")
+
+
+def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], decode: _Decode) -> None:
+    wrappers = written_wrappers(facts.written, cls, args, kwargs)
+    for wrapper in wrappers:
+        values = decode.values[id(wrapper)]
+        if values.shape != wrapper.shape:
+            why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
+            raise UnwrittenError(facts.op, cls, why)
+    for wrapper in wrappers:
+        wrapper.store(decode.values[id(wrapper)])

@@ -1,0 +1,94 @@
+"""Finds the entry for (class, overload), like the dispatcher's ``OperatorEntry`` computes its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .boundary import by_rule
+from .errors import FallbackError
+from .plain import decoding
+from .policy import Fallback, is_strict
+from .private import OpOverload
+from .rules import Rule, RuleBook
+from .schema import Kind, OpFacts
+from .table import Entry, How
+from .unwrap import Runner, unwrapping
+
+
+def resolve(cls: Any, facts: OpFacts) -> Entry:
+    """The entry of ``cls`` for an overload. The first that holds:
+
+    1. a rule for this exact overload, nearest class in the MRO first
+    2. a rule for a kind of op, likewise; the kinds of one op in the order of ``Kind``
+    3. decomposition, where the op is CompositeImplicitAutograd and has no kernel of its own; then a catch-all rule
+       (``Kind.ANY``), so that it sees the pieces
+    4. the class's fallback policy. Before PLAIN and ERROR stand the structural rules of ``WrapperTensor`` (``detach``,
+       ``clone``, ``copy_`` ...), which work on every inner tensor; UNWRAP needs none
+    5. nothing: an entry that declines, and raises ``MissingRuleError`` where no other class answers
+    """
+    return resolve_in(cls, cls.__mro__, facts)
+
+
+def resolve_in(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
+    """``resolve``, with the rules of ``lineage`` only: ``super_rule`` leaves the class itself out."""
+    books = [c.__dict__["_rules"] for c in lineage if "_rules" in c.__dict__]
+    authored = books[:-1]  # the last book is that of WrapperTensor
+    return (
+        _from_books(cls, facts, authored, (facts.op,), How.EXACT)
+        or _from_books(cls, facts, authored, facts.kinds, How.KIND)
+        or _decomposed(cls, facts)
+        or _from_books(cls, facts, authored, (Kind.ANY,), How.CATCH_ALL)
+        or _fallback(cls, facts, books[-1:])
+    )
+
+
+def super_entry(cls: Any, owner: type, facts: OpFacts) -> Entry:
+    """The entry that ``cls`` would have if ``owner`` and the classes before it had no rules."""
+    mro = cls.__mro__
+    return resolve_in(cls, mro[mro.index(owner) + 1 :], facts)
+
+
+def _from_books(cls: Any, facts: OpFacts, books: list[RuleBook], keys: tuple[Any, ...], how: How) -> Entry | None:
+    for book in books:
+        for key in keys:
+            rule: Rule | None = book.get(key)
+            if rule is not None:
+                return Entry(cls, facts, how, rule.name, rule.where, by_rule(cls, facts, rule))
+    return None
+
+
+def _decomposed(cls: Any, facts: OpFacts) -> Entry | None:
+    if not facts.composite:
+        return None
+    op: OpOverload = facts.op
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op.decompose(*args, **kwargs)
+
+    return Entry(cls, facts, How.DECOMPOSED, "composite kernel", "torch", run)
+
+
+def _fallback(cls: Any, facts: OpFacts, structural: list[RuleBook]) -> Entry:
+    if cls.fallback is Fallback.UNWRAP:
+        return _policy(cls, facts, unwrapping(cls, facts))
+    entry = _from_books(cls, facts, structural, (facts.op,), How.STRUCTURAL)
+    if entry is not None:
+        return entry
+    if cls.fallback is Fallback.PLAIN:
+        return _policy(cls, facts, decoding(cls, facts))
+    return Entry(cls, facts, How.MISSING, "-", "-", lambda args, kwargs: NotImplemented)
+
+
+def _policy(cls: Any, facts: OpFacts, run: Runner) -> Entry:
+    name: str = cls.fallback.name
+
+    def unless_strict(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_strict():
+            raise FallbackError(facts.op, cls, name)
+        return run(args, kwargs)
+
+    return Entry(cls, facts, How.FALLBACK, name, "class attribute", unless_strict)
+
+
+Resolver = Callable[[type, OpFacts], Entry]

@@ -1,0 +1,104 @@
+"""The structural rules of every wrapper: ops that do the same to each inner tensor, whatever the values mean.
+
+They hold for classes with several inner tensors, and for those that decode; a one-tensor UNWRAP class runs the op on its
+inner tensor anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .fields import context_of, inner_tensors, map_inner
+from .private import OpOverload
+from .rules import RuleBook
+
+aten = torch.ops.aten
+
+
+def _same_op(op: OpOverload, self: Any) -> Any:
+    return map_inner(self, op)
+
+
+def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:
+    if memory_format in (None, torch.preserve_format):
+        return map_inner(self, op)
+    if memory_format is torch.contiguous_format and self.is_contiguous():
+        return map_inner(self, lambda t: op(t, memory_format=memory_format))
+    return op(self.decode(), memory_format=memory_format)
+
+
+def _to_copy(
+    op: OpOverload,
+    self: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    if dtype in (None, self.dtype) and layout in (None, torch.strided) and memory_format in (None, torch.preserve_format):
+        return map_inner(self, lambda t: op(t, device=device, pin_memory=pin_memory, non_blocking=non_blocking))
+    values = self.decode()
+    return op(
+        values,
+        dtype=dtype,
+        layout=layout,
+        device=device,
+        pin_memory=pin_memory,
+        non_blocking=non_blocking,
+        memory_format=memory_format,
+    )
+
+
+def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
+    if not hasattr(type(self), "declaration"):
+        return op(self, src.decode(), non_blocking)
+    if same_structure(self, src):
+        for target, source in zip(inner_tensors(self), inner_tensors(src), strict=True):
+            target.copy_(source, non_blocking)
+        return self
+    self.store(src.decode() if type(src) is type(self) else src)
+    return self
+
+
+def _pin_memory(op: OpOverload, self: Any, device: torch.device | None = None) -> Any:
+    return map_inner(self, lambda t: t.pin_memory())
+
+
+def _is_pinned(op: OpOverload, self: Any, device: torch.device | None = None) -> bool:
+    return all(t.is_pinned() for t in inner_tensors(self))
+
+
+def _record_stream(op: OpOverload, self: Any, s: Any) -> None:
+    for tensor in inner_tensors(self):
+        tensor.record_stream(s)
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Whether two wrappers agree in class, context and the shapes and dtypes of their inner tensors."""
+    if type(a) is not type(b) or context_of(a) != context_of(b):
+        return False
+    mine, theirs = list(inner_tensors(a)), list(inner_tensors(b))
+    return len(mine) == len(theirs) and all(
+        m.shape == t.shape and m.dtype == t.dtype for m, t in zip(mine, theirs, strict=True)
+    )
+
+
+def structural_rules(owner: str) -> RuleBook:
+    """The rule book of the base class."""
+    book = RuleBook(owner)
+    for function, *keys in (
+        (_same_op, aten.detach.default, aten.alias.default, aten.lift_fresh.default),
+        (_clone, aten.clone.default),
+        (_to_copy, aten._to_copy.default),
+        (_copy_, aten.copy_.default),
+        (_pin_memory, aten._pin_memory.default),
+        (_is_pinned, aten.is_pinned.default),
+        (_record_stream, aten.record_stream.default),
+    ):
+        book.add(tuple(keys), function, override=False)
+    return book

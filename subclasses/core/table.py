@@ -1,0 +1,84 @@
+"""The op table of a class: ``OpOverload -> Entry``, each entry computed once, on first use."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .private import OpOverload
+from .schema import OpFacts, facts_of
+
+
+class How(enum.Enum):
+    """The step of the resolver that found an entry."""
+
+    EXACT = "exact rule"
+    KIND = "kind rule"
+    DECOMPOSED = "decomposition"
+    CATCH_ALL = "catch-all rule"
+    STRUCTURAL = "structural rule"
+    FALLBACK = "fallback"
+    MISSING = "missing"
+
+
+class Entry:
+    """How one class answers one overload.
+
+    ``run(args, kwargs)`` computes the result, or returns NotImplemented where the answer has to come from another
+    class. ``where`` is the file:line of the rule. ``hits`` counts the calls in this process (threads may lose a few).
+    """
+
+    __slots__ = ("cls", "facts", "hits", "how", "name", "op", "run", "where")
+
+    def __init__(self, cls: type, facts: OpFacts, how: How, name: str, where: str, run: Callable[..., Any]) -> None:
+        self.cls, self.op, self.facts, self.how = cls, facts.op, facts, how
+        self.name, self.where, self.run, self.hits = name, where, run, 0
+
+    def __str__(self) -> str:
+        kinds = "+".join(k.value for k in self.facts.kinds) or "-"
+        return f"{self.op!s:<32} {kinds:<20} {self.how.value:<16} {self.name:<28} {self.where}  hits={self.hits}"
+
+
+class Table(dict[OpOverload, Entry]):
+    """The entries that one class has computed so far."""
+
+    def __init__(self, cls: type, resolve: Callable[[type, OpFacts], Entry]) -> None:
+        super().__init__()
+        self.cls = cls
+        self.resolve = resolve
+
+    def __missing__(self, op: OpOverload) -> Entry:
+        entry = self[op] = self.resolve(self.cls, facts_of(op))
+        return entry
+
+    def __iter__(self) -> Iterator[Any]:
+        return super().__iter__()
+
+
+class OpTable:
+    """What ``lamina.op_table(cls)`` returns: iterate the entries, index by overload, or print.
+
+    Iterating gives what was resolved so far (each op that ran, and each rule's own); indexing resolves.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(sorted(self._table.values(), key=lambda e: str(e.op)))
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __contains__(self, op: object) -> bool:
+        return op in self._table
+
+    def __getitem__(self, op: OpOverload) -> Entry:
+        return self._table[op]
+
+    def __str__(self) -> str:
+        head = f"op table of {self._table.cls.__name__}: {len(self)} operators resolved"
+        return "\n".join([head, *(f"  {entry}" for entry in self)])
+
+    __repr__ = __str__

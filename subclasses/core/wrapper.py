@@ -1,0 +1,302 @@
+"""``WrapperTensor``: declare the inner tensors, register rules, and have a tensor type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import torch
+
+from . import copying, convert
+from .boundary import dispatch
+from .checks import check_fields
+from .declaration import Declaration, Role, declare
+from .errors import DataSwapError, DeclarationError, PlainOnlyError, UnwrittenError
+from .fields import context_of, inner_tensors, leaf_tensors, map_inner
+from .function_table import FunctionBook, torch_function, update_torch_function
+from .geometry import alias, carry_bits
+from .policy import Fallback, Gradients
+from .printing import describe
+from .private import OpOverload, disabled_torch_function
+from .resolver import resolve, super_entry
+from .rules import RuleBook
+from .schema import facts_of
+from .structural import same_structure, structural_rules
+from .table import OpTable, Table
+from .template import Generated, OuterMetadata, generate
+
+Self = TypeVar("Self", bound="WrapperTensor")
+_OPTIONS = frozenset({"fallback", "precedence", "gradients"})
+
+
+class WrapperTensor(torch.Tensor):
+    """Base class of tensors that hold inner tensors and have no storage of their own.
+
+    The body of a subclass declares its fields: ``torch.Tensor`` (or ``torch.Tensor | None``, ``tuple[torch.Tensor, ...]``)
+    is an inner tensor, anything else is static context: immutable, hashable, compared by value.
+
+    >>> class Celsius(WrapperTensor):
+    ...     elem: torch.Tensor
+    ...     fallback = Fallback.UNWRAP
+    >>> Celsius(torch.tensor([20.0])) + 1
+    Celsius(elem=tensor([21.]))
+
+    Outer size, stride, dtype and device are those of the first inner tensor; ``outer_metadata`` says otherwise.
+
+    Class attributes: ``fallback`` (what happens to an op without a rule), ``precedence`` (who goes first where several
+    wrapper types meet; observers above representations), ``gradients`` (the type of a wrapped leaf's gradient).
+    """
+
+    fallback: ClassVar[Fallback] = Fallback.ERROR
+    precedence: ClassVar[int] = 0
+    gradients: ClassVar[Gradients] = Gradients.SAME
+
+    _rules: ClassVar[RuleBook] = structural_rules("WrapperTensor")
+    _function_rules: ClassVar[FunctionBook] = FunctionBook("WrapperTensor")
+    _table: ClassVar[Table]
+    _generated: ClassVar[Generated]
+    declaration: ClassVar[Declaration]
+
+    __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
+    __torch_function__ = disabled_torch_function
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _set_up(cls)
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        if cls is WrapperTensor:
+            raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
+        values = check_fields(cls, args, kwargs)
+        self: Self = cls._generated.make(cls, *values)
+        first = cls.declaration.inner[0]
+        if "outer_metadata" not in _overridden(cls) and first.role is not Role.RUN:
+            carry_bits(self, getattr(self, first.name))
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes what ``__new__`` has used."""
+
+    # what a class may override
+
+    @classmethod
+    def outer_metadata(cls, *fields: Any) -> OuterMetadata:
+        """Size, stride, storage offset, dtype and device of the outer tensor, from the fields in declaration order."""
+        names = [f.name for f in cls.declaration.fields]
+        first = fields[names.index(cls.declaration.inner[0].name)]
+        tensor = first[0] if isinstance(first, tuple) else first
+        return OuterMetadata(tensor.size(), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
+
+    @classmethod
+    def encode(cls: type[Self], values: torch.Tensor, **context: Any) -> Self:
+        """An instance that stands for ``values`` (plain, taking no part in autograd). The other half of ``decode``."""
+        single = cls.declaration.single
+        if single is None:
+            raise NotImplementedError(
+                f"{cls.__name__} has to say how values become inner tensors: write a classmethod "
+                "encode(cls, values, **context)"
+            )
+        return cls(**{single.name: values}, **context)
+
+    def decode(self) -> torch.Tensor:
+        """The values that this instance stands for, one level of wrapping taken off; below autograd."""
+        single = type(self).declaration.single
+        if single is None:
+            raise NotImplementedError(f"{type(self).__name__} has to say what it stands for: write a method decode(self)")
+        inner: torch.Tensor = getattr(self, single.name)
+        return inner
+
+    def store(self, values: torch.Tensor) -> None:
+        """Writes ``values`` (broadcast to the shape of this tensor) into the inner tensors, in place and with this
+        instance's own context. Their addresses stay.
+
+        Raises:
+            UnwrittenError: ``values`` encode to inner tensors of other shapes; nothing was changed.
+        """
+        new = type(self).encode(values.to(self.dtype).expand(self.shape), **context_of(self))
+        if not same_structure(self, new):
+            op = torch.ops.aten.copy_.default
+            raise UnwrittenError(op, type(self), "the new values encode to inner tensors of other shapes")
+        for target, source in zip(inner_tensors(self), inner_tensors(new), strict=True):
+            target.copy_(source)
+
+    # conversions
+
+    def to_plain(self) -> torch.Tensor:
+        """The values as a plain tensor (all levels of wrapping taken off), in memory of its own. Differentiable: the
+        gradient that arrives here is of the class's choice (``gradients``)."""
+        return convert.to_plain(self)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_plain(cls: type[Self], values: torch.Tensor, **context: Any) -> Self:
+        """An instance that holds a copy of ``values``; context fields by name. Differentiable: ``values`` gets a plain
+        gradient."""
+        return convert.from_plain(cls, values, context)  # type: ignore[no-any-return]
+
+    # registration
+
+    @classmethod
+    def implements(cls, *keys: Any, override: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Registers a rule for overloads, ``rule(op, *args, **kwargs)`` with the schema's names, or for kinds,
+        ``rule(op, args, kwargs)``.
+
+        Raises:
+            RegistrationError: a key is no overload or kind, or the signature is not the schema's.
+            RuleConflictError: this class has a rule for the key, and ``override`` is not set.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            cls._rules.add(keys, function, override=override)
+            for klass in _family(cls):
+                klass._table.clear()
+            return function
+
+        return register
+
+    @classmethod
+    def implements_function(cls, *keys: Any, override: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Registers ``rule(func, *args, **kwargs)`` for public functions, before autograd. Costs every op of the class
+        5 us: ``__torch_function__`` is disabled while no function is registered."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            cls._function_rules.add(keys, function, override=override)
+            update_torch_function(cls)
+            return function
+
+        return register
+
+    @classmethod
+    def super_rule(cls, op: OpOverload) -> Callable[..., Any]:
+        """How ``op`` would be answered without the rules of ``cls``: ``cls.super_rule(op)(*args, **kwargs)``."""
+        entry = super_entry(cls, cls, facts_of(op))
+        return lambda *args, **kwargs: entry.run(args, kwargs)
+
+    # the flatten protocol
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
+        raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
+
+    @classmethod
+    def __tensor_unflatten__(
+        cls: type[Self], inner: dict[str, torch.Tensor], context: Any, outer_size: Any, outer_stride: Any
+    ) -> Self:
+        result: Self = cls._generated.unflatten(cls, inner, context, outer_size, outer_stride)
+        return result
+
+    # what C++ would answer from memory that is not there
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
+        return self.detach()
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        if type(other) is not type(self) or other.shape != self.shape:
+            raise DataSwapError(
+                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class and "
+                "shape. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to change the values."
+            )
+        for name in (f.name for f in type(self).declaration.fields if f.role is not Role.RUN):
+            vars(self)[name] = getattr(other, name)
+        vars(self).update({k: v for k, v in vars(other).items() if k in type(other).__tensor_flatten__(other)[0]})
+        alias(self, other)
+
+    def share_memory_(self: Self) -> Self:
+        """Moves the inner tensors to shared memory."""
+        for tensor in leaf_tensors(self):
+            tensor.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        return all(t.is_shared() for t in leaf_tensors(self))
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise PlainOnlyError("dlpack", type(self))
+
+    def __dlpack_device__(self) -> Any:
+        raise PlainOnlyError("dlpack", type(self))
+
+    def tolist(self) -> Any:
+        return self.detach().to_plain().tolist()  # type: ignore[attr-defined]
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return (self.detach() if force else self).to_plain().numpy(force=force)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.to_plain().__array__(*args, **kwargs)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 and spec else super().__format__(spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return describe(self, values=True)
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        return copying.deepcopy(self, memo)  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copying.reduce(self)
+
+
+def _set_up(cls: type[WrapperTensor]) -> None:
+    cls.declaration = declare(cls, WrapperTensor, _OPTIONS)
+    _check_options(cls)
+    cls._rules, cls._function_rules = RuleBook(cls.__name__), FunctionBook(cls.__name__)
+    cls._table = Table(cls, resolve)
+    cls._generated = generate(cls.__name__, cls.declaration, "outer_metadata" in _overridden(cls))
+    cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign]
+    for field in cls.declaration.of(Role.RUN):
+        setattr(cls, field.name, _run_property(field.name))
+    update_torch_function(cls)
+    torch.serialization.add_safe_globals([cls])
+
+
+def _check_options(cls: type[WrapperTensor]) -> None:
+    for name, kind in (("fallback", Fallback), ("precedence", int), ("gradients", Gradients)):
+        if not isinstance(getattr(cls, name), kind):
+            raise DeclarationError(
+                cls.__name__, f"{name} = {getattr(cls, name)!r} is no {kind.__name__}", f"Use a {kind.__name__}."
+            )
+    if cls.fallback is Fallback.UNWRAP and cls.declaration.single is None:
+        raise DeclarationError(
+            cls.__name__,
+            "fallback = UNWRAP runs ops on the inner tensor, and it has not exactly one",
+            "Use Fallback.PLAIN with decode(), or rules for the kinds of op.",
+        )
+
+
+def _overridden(cls: type) -> set[str]:
+    own: set[str] = set()
+    for klass in cls.__mro__[: cls.__mro__.index(WrapperTensor)]:
+        own |= set(vars(klass))
+    return own
+
+
+def _run_property(name: str) -> property:
+    def read(self: Any) -> Sequence[torch.Tensor]:
+        return tuple(vars(self)[f"{name}_{i}"] for i in range(vars(self)[f"{name}_count"]))
+
+    return property(read, doc=f"The tensors of {name}, in order.")
+
+
+def _family(cls: type[WrapperTensor]) -> Iterator[type[WrapperTensor]]:
+    if cls is not WrapperTensor:
+        yield cls
+    for child in cls.__subclasses__():
+        yield from _family(child)
+
+
+def op_table(cls: type[WrapperTensor]) -> OpTable:
+    """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
+    it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
+    if not (isinstance(cls, type) and issubclass(cls, WrapperTensor)) or cls is WrapperTensor:
+        raise DeclarationError(getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class.")
+    for klass in cls.__mro__:
+        for key in vars(klass).get("_rules", ()):
+            if isinstance(key, OpOverload):
+                cls._table[key]
+    return OpTable(cls._table)
+
+
+__all__ = ["WrapperTensor", "map_inner", "op_table", "torch_function"]
