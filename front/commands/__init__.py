@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+from .. import __version__
 from . import bench, demo, table
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ app.add_typer(bench.app, name="bench")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lamina {version('lamina')}")
+        typer.echo(f"lamina {__version__}")
         raise typer.Exit
 
 

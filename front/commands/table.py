@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..subclasses.core import op_table
+from ..subclasses.core.wrapper import op_table
 from .target import load_class, load_op
 
 
@@ -14,7 +14,7 @@ def table(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:CLASS", help="A wrapper class, such as lamina:LoggingTensor.")
     ],
-    op: Annotated[str | None, typer.Argument(metavar="[OP]", help="One overload, such as aten.mm.default.")] = None,
+    op: Annotated[str | None, typer.Argument(metavar="OP", help="One overload, such as aten.mm.default.")] = None,
 ) -> None:
     """Print the op table of a class: op, kind, how it was resolved, file and line. With OP, resolve that one."""
     cls = load_class(target)

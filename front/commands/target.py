@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 import typer
 
-from ..subclasses.core import WrapperTensor
 from ..subclasses.core.private import OpOverload
+from ..subclasses.core.wrapper import WrapperTensor
 
 
 def load_class(target: str) -> type[WrapperTensor]:
