@@ -36,10 +36,11 @@ def is_strict() -> bool:
 
 @contextmanager
 def strict() -> Iterator[None]:
-    """A scope in which reaching a class's fallback raises ``FallbackError`` instead of running it.
+    """A scope in which reaching the PLAIN fallback raises ``FallbackError`` instead of running on decoded values.
 
     For tests and hot loops: the hits that it forbids are those that ``lamina.op_table`` counts. Holds for the current
-    thread; scopes nest. Rules, decomposition and the base class's structural rules are no fallbacks.
+    thread; scopes nest. UNWRAP loses neither class nor values, so it is allowed, as are rules, decomposition and the
+    structural rules of the base class.
 
     Raises:
         FallbackError: from the operator that reached a fallback; nothing was computed.

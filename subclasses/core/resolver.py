@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .boundary import by_rule
@@ -11,7 +10,7 @@ from .plain import decoding
 from .policy import Fallback, is_strict
 from .private import OpOverload
 from .rules import Rule, RuleBook
-from .schema import Kind, OpFacts
+from .schema import OpFacts
 from .table import Entry, How
 from .unwrap import Runner, unwrapping
 
@@ -21,13 +20,14 @@ def resolve(cls: Any, facts: OpFacts) -> Entry:
 
     1. a rule for this exact overload, nearest class in the MRO first
     2. a rule for a kind of op, likewise; the kinds of one op in the order of ``Kind``
-    3. decomposition, where the op is CompositeImplicitAutograd and has no kernel of its own; then a catch-all rule
-       (``Kind.ANY``), so that it sees the pieces
+    3. decomposition, where the op is CompositeImplicitAutograd and has no kernel of its own
     4. the class's fallback policy. Before PLAIN and ERROR stand the structural rules of ``WrapperTensor`` (``detach``,
        ``clone``, ``copy_`` ...), which work on every inner tensor; UNWRAP needs none
     5. nothing: an entry that declines, and raises ``MissingRuleError`` where no other class answers
     """
-    return resolve_in(cls, cls.__mro__, facts)
+    entry = resolve_in(cls, cls.__mro__, facts)
+    entry.run = cls.around(facts.op, entry.run)
+    return entry
 
 
 def resolve_in(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
@@ -38,7 +38,6 @@ def resolve_in(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
         _from_books(cls, facts, authored, (facts.op,), How.EXACT)
         or _from_books(cls, facts, authored, facts.kinds, How.KIND)
         or _decomposed(cls, facts)
-        or _from_books(cls, facts, authored, (Kind.ANY,), How.CATCH_ALL)
         or _fallback(cls, facts, books[-1:])
     )
 
@@ -71,24 +70,19 @@ def _decomposed(cls: Any, facts: OpFacts) -> Entry | None:
 
 def _fallback(cls: Any, facts: OpFacts, structural: list[RuleBook]) -> Entry:
     if cls.fallback is Fallback.UNWRAP:
-        return _policy(cls, facts, unwrapping(cls, facts))
+        return Entry(cls, facts, How.FALLBACK, "UNWRAP", "class attribute", unwrapping(cls, facts))
     entry = _from_books(cls, facts, structural, (facts.op,), How.STRUCTURAL)
     if entry is not None:
         return entry
     if cls.fallback is Fallback.PLAIN:
-        return _policy(cls, facts, decoding(cls, facts))
+        return Entry(cls, facts, How.FALLBACK, "PLAIN", "class attribute", _unless_strict(cls, facts, decoding(cls, facts)))
     return Entry(cls, facts, How.MISSING, "-", "-", lambda args, kwargs: NotImplemented)
 
 
-def _policy(cls: Any, facts: OpFacts, run: Runner) -> Entry:
-    name: str = cls.fallback.name
-
+def _unless_strict(cls: Any, facts: OpFacts, run: Runner) -> Runner:
     def unless_strict(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_strict():
-            raise FallbackError(facts.op, cls, name)
+            raise FallbackError(facts.op, cls, "PLAIN")
         return run(args, kwargs)
 
-    return Entry(cls, facts, How.FALLBACK, name, "class attribute", unless_strict)
-
-
-Resolver = Callable[[type, OpFacts], Entry]
+    return unless_strict

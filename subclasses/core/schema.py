@@ -24,7 +24,6 @@ class Kind(enum.Enum):
     FACTORY = "factory-like"  # new_zeros, zeros_like: a tensor argument gives the metadata only
     COLLECTIVE = "collective"
     POINTWISE = "pointwise"
-    ANY = "any"  # a catch-all rule; asked after decomposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,17 @@ class OpFacts:
         return Kind.VIEW in self.kinds or (Kind.POINTWISE in self.kinds and has_kernel(self.op, "CPU"))
 
     @cached_property
+    def flat_write(self) -> bool:
+        """Writes its first argument, returns it, and has no list of tensors in it: ``add_``."""
+        return (
+            self.written == self.arguments[:1]
+            and not any(a.listed for a in self.tensors)
+            and not self.changes_geometry
+            and len(self.results) == 1
+            and self.results[0].same_as is self.arguments[0]
+        )
+
+    @cached_property
     def flat(self) -> bool:
         """No list of tensors in it, nothing written, one new tensor out: the shape of the fast path."""
         return (
@@ -128,6 +138,19 @@ def value_of(argument: Argument, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not argument.keyword_only and argument.index < len(args):
         return args[argument.index]
     return kwargs.get(argument.name, argument.default)
+
+
+def as_dispatched(
+    facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call written by hand in the form in which dispatch passes it: by position whatever is not keyword-only."""
+    rest = dict(kwargs)
+    values = list(args)
+    for argument in facts.arguments[len(args) :]:
+        if argument.keyword_only or not (rest.keys() & {a.name for a in facts.arguments[len(values) :] if not a.keyword_only}):
+            break
+        values.append(rest.pop(argument.name, argument.default))
+    return tuple(values), rest
 
 
 def _argument(index: int, argument: Any, hidden_write: bool) -> Argument:

@@ -16,7 +16,6 @@ class How(enum.Enum):
     EXACT = "exact rule"
     KIND = "kind rule"
     DECOMPOSED = "decomposition"
-    CATCH_ALL = "catch-all rule"
     STRUCTURAL = "structural rule"
     FALLBACK = "fallback"
     MISSING = "missing"
@@ -51,9 +50,6 @@ class Table(dict[OpOverload, Entry]):
     def __missing__(self, op: OpOverload) -> Entry:
         entry = self[op] = self.resolve(self.cls, facts_of(op))
         return entry
-
-    def __iter__(self) -> Iterator[Any]:
-        return super().__iter__()
 
 
 class OpTable:

@@ -27,6 +27,8 @@ def unwrapping(cls: Any, facts: OpFacts) -> Runner:
         return _one_view(cls, facts) if facts.results[0].view_of else _one(cls, facts)
     if facts.flat and facts.keeps_math_bits and positions == (0, 1):
         return _two(cls, facts)
+    if facts.flat_write and facts.keeps_math_bits and positions in ((0,), (0, 1)):
+        return _write(cls, facts)
     return _any(cls, facts)
 
 
@@ -74,6 +76,21 @@ def _two(cls: Any, facts: OpFacts) -> Runner:
             left = first
             keep_gradient(first, cls)
         return rewrap(cls, like, call(left, right, *rest, **kwargs))
+
+    return run
+
+
+def _write(cls: Any, facts: OpFacts) -> Runner:
+    call, inner_of = call_of(facts.op), _reader(cls)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target, *rest = args
+        if rest and type(rest[0]) is cls:
+            rest[0] = inner_of(rest[0])
+        elif rest and isinstance(rest[0], torch.Tensor):
+            keep_gradient(rest[0], cls)
+        call(inner_of(target) if type(target) is cls else target, *rest, **kwargs)
+        return target
 
     return run
 

@@ -20,7 +20,7 @@ from .printing import describe
 from .private import OpOverload, disabled_torch_function
 from .resolver import resolve, super_entry
 from .rules import RuleBook
-from .schema import facts_of
+from .schema import as_dispatched, facts_of
 from .structural import same_structure, structural_rules
 from .table import OpTable, Table
 from .template import Generated, OuterMetadata, generate
@@ -106,6 +106,11 @@ class WrapperTensor(torch.Tensor):
         inner: torch.Tensor = getattr(self, single.name)
         return inner
 
+    @classmethod
+    def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
+        """For observers: wraps ``run(args, kwargs)``, the answer of this class to ``op``, once, when its entry is made."""
+        return run
+
     def store(self, values: torch.Tensor) -> None:
         """Writes ``values`` (broadcast to the shape of this tensor) into the inner tensors, in place and with this
         instance's own context. Their addresses stay.
@@ -168,8 +173,9 @@ class WrapperTensor(torch.Tensor):
     @classmethod
     def super_rule(cls, op: OpOverload) -> Callable[..., Any]:
         """How ``op`` would be answered without the rules of ``cls``: ``cls.super_rule(op)(*args, **kwargs)``."""
-        entry = super_entry(cls, cls, facts_of(op))
-        return lambda *args, **kwargs: entry.run(args, kwargs)
+        facts = facts_of(op)
+        run = super_entry(cls, cls, facts).run
+        return lambda *args, **kwargs: run(*as_dispatched(facts, args, kwargs))
 
     # the flatten protocol
 
