@@ -1,0 +1,255 @@
+"""The log: numbers calls, times them, and hands their records to sinks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import uuid
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..core.errors import LaminaError
+from .module_path import module_path
+from .phase import current_phase
+from .record import Layer, OpRecord, Phase, describe_call, describe_error, describe_result, name_of
+from .scope import LIVE, LogHandle, enter_scope, hold, leave_scope, muted, register, release, unregister
+from .sinks import ListSink, Sink, chrome_event
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+T = TypeVar("T")
+
+
+class SinkWarning(UserWarning):
+    """A sink raised. The run goes on, and so does the log, without that sink."""
+
+
+class SinkError(LaminaError, OSError):
+    """A sink could not complete what was written to it. ``__cause__`` is what it raised."""
+
+
+class NoRecordsError(LaminaError, RuntimeError):
+    """The records of a log were asked for, and it keeps none."""
+
+
+class _Depth(threading.local):
+    level = 0
+
+
+class Log:
+    """Records of operators, handed to sinks; without sinks, kept in a list.
+
+    ``with Log() as log:`` puts it in scope for this thread, and for the backwards that the thread starts: tensors that
+    record themselves write to the innermost log in scope. Modes are given theirs.
+
+    >>> import torch
+    >>> from lamina.modes import DispatchLog
+    >>> log = Log()
+    >>> with DispatchLog(log):
+    ...     _ = torch.ones(2, 3) + 1
+    >>> [record.op for record in log]
+    ['aten::ones', 'aten::add.Tensor']
+    >>> log.records[1].outputs[0].shape
+    (2, 3)
+
+    A sink that raises is left out from then on, with one SinkWarning. When the outermost scope ends, all sinks are
+    completed; one that can't be raises SinkError. In a process forked off, the copy of a log records nothing.
+    """
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._outlets = [_Outlet(sink) for sink in sinks or (ListSink(),)]
+        self._tally = Tally()
+        self._indices = itertools.count()
+        self._depth = _Depth()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._token = uuid.uuid4().hex
+        self._handled = False
+        weakref.finalize(self, _forget, self._token, self._outlets)
+
+    def __enter__(self) -> Log:
+        self.attach()
+        enter_scope(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave_scope(self)
+        self.detach(raising=error is None)
+
+    def attach(self) -> None:
+        """Starts to watch what records tell of. A mode that feeds this log does so while it is on."""
+        hold(self._token)
+
+    def detach(self, *, raising: bool = True) -> None:
+        """Undoes one ``attach``; the last completes the sinks. With ``raising=False`` what they raise is a warning."""
+        last = release(self._token)
+        if last or (self._handled and LIVE[self._token] == 1):
+            self._complete(raising)
+
+    @property
+    def handle(self) -> LogHandle:
+        """Names this log where it can't be held itself. Until ``close()``, it gets records outside its scope too."""
+        if not self._handled:
+            self._handled = True
+            register(self._token, self)
+            self.attach()
+        return LogHandle(self._token)
+
+    def close(self) -> None:
+        """Completes the sinks. Handles given out name nothing any more, until ``handle`` is read again."""
+        if self._handled:
+            self._handled = False
+            unregister(self._token)
+            release(self._token)
+        self._complete(raising=True)
+
+    def _complete(self, raising: bool) -> None:
+        with self._lock, muted():
+            errors = [error for outlet in self._outlets if (error := outlet.close()) is not None]
+        for error in errors:
+            text = f"a sink of the log could not be completed: {describe_error(error)}"
+            if raising:
+                raise SinkError(text) from error
+            warnings.warn(text, SinkWarning, stacklevel=4)
+
+    def observe(
+        self,
+        func: Any,
+        run: Callable[..., T],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        layer: Layer,
+        cls: str | None = None,
+    ) -> T:
+        """Returns ``run(*args, **kwargs)``, and records it as a call of ``func``; also when it raises."""
+        name, overload = name_of(func)
+        phase, path = current_phase(), module_path(makes_nodes=layer != "function")
+        inputs, keywords = describe_call(args, kwargs)
+        index, depth = next(self._indices), self._depth.level
+        self._depth.level = depth + 1
+        outputs, failure = (), None
+        start = perf_counter_ns()
+        try:
+            result = run(*args, **kwargs)
+            duration = perf_counter_ns() - start
+            outputs = describe_result(result)
+            return result
+        except BaseException as error:
+            duration = perf_counter_ns() - start
+            failure = describe_error(error)
+            raise
+        finally:
+            self._depth.level = depth
+            thread = threading.get_native_id()
+            self.add(
+                OpRecord(
+                    index, name, overload, layer, phase, inputs, keywords, outputs,
+                    cls, depth, path, start, duration, thread, failure,
+                )
+            )  # fmt: skip
+
+    def next_index(self) -> int:
+        """The index of a record that is made elsewhere."""
+        return next(self._indices)
+
+    def add(self, record: OpRecord) -> None:
+        """Hands a record to all sinks."""
+        if os.getpid() != self._process:
+            return
+        with self._lock, muted():
+            self._tally.add(record.phase, record.op)
+            for outlet in self._outlets:
+                outlet.write(record)
+
+    @property
+    def records(self) -> list[OpRecord]:
+        """A copy of the list, in the order in which the calls began."""
+        with self._lock:
+            for outlet in self._outlets:
+                if isinstance(outlet.sink, ListSink):
+                    return outlet.sink.records
+        raise NoRecordsError("this log keeps no records: its sinks write them elsewhere. Give it a ListSink() as well.")
+
+    def __iter__(self) -> Iterator[OpRecord]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        """How many calls were recorded, wherever their records went."""
+        return self._tally.total
+
+    def __bool__(self) -> bool:
+        return True
+
+    def counts(self) -> Counter[str]:
+        """Calls of each operator."""
+        return self._tally.counts()
+
+    def by_phase(self) -> dict[Phase, Counter[str]]:
+        """Calls of each operator in each phase."""
+        return self._tally.by_phase()
+
+    def table(self) -> str:
+        """Calls of each operator in each phase, as plain text."""
+        return self._tally.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts and records as plain types."""
+        return {**self._tally.to_json(), "records": [record.to_json() for record in self.records]}
+
+    def save_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the records as a trace for Perfetto or ``chrome://tracing``."""
+        events = [chrome_event(record) for record in self.records]
+        Path(path).write_text(json.dumps(events, allow_nan=False), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __rich__(self) -> Table:
+        return self._tally.__rich__()
+
+
+class _Outlet:
+    """A sink, until it raises."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.failed = False
+
+    def write(self, record: OpRecord) -> None:
+        if self.failed:
+            return
+        try:
+            self.sink.write(record)
+        except Exception as error:
+            self.failed = True
+            text = f"{type(self.sink).__name__} raised {describe_error(error)}; the log goes on without it"
+            warnings.warn(text, SinkWarning, stacklevel=5)
+
+    def close(self) -> Exception | None:
+        """What the sink raised, if that is news."""
+        try:
+            self.sink.close()
+        except Exception as error:
+            return None if self.failed else error
+        return None
+
+
+def _forget(token: str, outlets: list[_Outlet]) -> None:
+    """When a log is gone: it holds nothing live, and its files are completed."""
+    while token in LIVE:
+        release(token)
+    for outlet in outlets:
+        outlet.close()
