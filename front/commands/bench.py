@@ -10,7 +10,7 @@ app = typer.Typer(help="Measure the cost of wrapper layers, beside their peers."
 HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-@app.command("layers", context_settings=HAND_ON, add_help_option=False)
+@app.command("layers", context_settings=HAND_ON)
 def layers(context: typer.Context) -> None:
     """Time operators under 0 to 4 layers of wrapping, against hand-written and other wrappers."""
     from ..bench.layers import main
