@@ -64,7 +64,12 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 def tensors_in(value: Any) -> list[Tensor]:
     """All tensors of a value, in order."""
     found: list[Tensor] = []
-    map_tensors(value, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+
+    def collect(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, collect)
     return found
 
 

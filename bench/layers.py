@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, Case
 from .ours import LOGGING, TRANSPARENT, load_ours
@@ -13,7 +14,7 @@ from .subjects import PLAIN, Absence, Subject
 from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure, paired_ratio
 from .trials import Gap, Trial
 
-Progress = Callable[[str], None]
+Progress = Callable[[str], object]
 IN_ALL_CIRCUMSTANCES = (PLAIN.name, HAND_WRITTEN, TRANSPARENT, LOGGING)
 
 
@@ -24,12 +25,14 @@ class Options:
     ops: tuple[str, ...] = ()
     quick: bool = False
     layers: int = 4
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     def timing(self) -> Settings:
+        """The settings to use, quick or not."""
         return replace(self.settings, rounds=15, loop_ns=500_000, warmup_ns=500_000) if self.quick else self.settings
 
     def cases(self) -> list[Case]:
+        """The cases named in `ops`, or all; a ValueError for a name that the bench does not know."""
         known = [case.op for case in CASES]
         unknown = [op for op in self.ops if op not in known]
         if unknown:
@@ -37,7 +40,7 @@ class Options:
         return [case for case in CASES if not self.ops or case.op in self.ops]
 
 
-def run(options: Options = Options(), progress: Progress = lambda step: None) -> Results:
+def run(options: Options = Options(), progress: Progress = str) -> Results:
     """Measure, and return all figures with the reasons for those that are missing."""
     subjects, absences = load_all()
     results = Results(describe_machine(), options.timing(), absences=absences)
@@ -53,6 +56,7 @@ def run(options: Options = Options(), progress: Progress = lambda step: None) ->
 
 
 def load_all() -> tuple[list[Subject], list[Absence]]:
+    """lamina's subjects, then the peers; and the reason for each that is not here."""
     peers, missing_peers = load_peers()
     ours, missing_ours = load_ours()
     return [*ours, *peers], [*missing_ours, *missing_peers]
@@ -100,6 +104,7 @@ def add_case(results: Results, case: Case, trials: Sequence[Trial]) -> None:
                 measured.time(name),
                 measured.ratio(name, plain) if plain in passed else None,
                 measured.ratio(name, hand) if hand else None,
+                tuple(measured.rounds[name]),
             )
         )
     results.slopes += _slopes(case, passed, measured)
@@ -125,15 +130,17 @@ def _slopes(case: Case, passed: dict[str, Trial], measured: Measurement) -> list
             depths.setdefault(trial.subject.name, {0: Trial(case, PLAIN, 0, EAGER).name})[trial.layers] = name
     per_round = {subject: measured.slopes(names) for subject, names in depths.items() if len(names) > 2}
     floor = per_round.get(HAND_WRITTEN)
-    return [
-        Slope(case.op, subject, tuple(depths[subject]), Summary.of(slopes), paired_ratio(slopes, floor) if floor else None)
-        for subject, slopes in per_round.items()
-    ]
+    found = []
+    for subject, slopes in per_round.items():
+        ratio = paired_ratio(slopes, floor) if floor else None
+        found.append(Slope(case.op, subject, tuple(depths[subject]), Summary.of(slopes), ratio))
+    return found
 
 
 def add_shares(results: Results, case: Case, subjects: Sequence[Subject]) -> None:
     """The part of a forward's time that one layer's dispatch takes: (wrapped - plain) / wrapped."""
-    trials = [Trial(case, PLAIN, 0, EAGER), *(Trial(case, subject, 1, EAGER) for subject in subjects)]
+    computing = [subject for subject in subjects if subject.computes]
+    trials = [Trial(case, PLAIN, 0, EAGER), *(Trial(case, subject, 1, EAGER) for subject in computing)]
     passed, measured, gaps = time_trials(trials, results.settings)
     results.gaps += gaps
     plain = measured.rounds[trials[0].name]
@@ -143,24 +150,23 @@ def add_shares(results: Results, case: Case, subjects: Sequence[Subject]) -> Non
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: measure, print the table, write the JSON file and the plot. Returns the exit status."""
-    from .report import parse, print_results, write_json
+    """The command line: measure, print tables or JSON, write the plot. Returns the exit status."""
     from .plot import write_plot
+    from .report import as_json, parse, print_results
 
     chosen = parse(arguments)
     results = run(Options(tuple(chosen.op), chosen.quick, chosen.layers), print_step)
-    print_results(results)
     if chosen.json:
-        write_json(results, chosen.json)
+        print(as_json(results))
+    else:
+        print_results(results)
     if chosen.plot:
         write_plot(results, chosen.plot)
     return 0
 
 
 def print_step(step: str) -> None:
-    """Say on stderr what is being measured, so that stdout holds the table alone."""
-    import sys
-
+    """Say on stderr what is being measured, so that stdout holds the tables or the JSON alone."""
     print(f"measuring {step}", file=sys.stderr)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 
 from torch import Tensor
 
@@ -24,13 +25,13 @@ def _transparent() -> Subject:
         elem: Tensor
         fallback = lamina.Fallback.UNWRAP
 
-    return Subject(TRANSPARENT, f"lamina {lamina.__version__}", Transparent, _elem)
+    return Subject(TRANSPARENT, f"lamina {version('lamina')}", Transparent, _elem)
 
 
 def _logging() -> Subject:
     import lamina
 
-    return Subject(LOGGING, f"lamina {lamina.__version__}", lamina.LoggingTensor, _elem)
+    return Subject(LOGGING, f"lamina {version('lamina')}", lamina.LoggingTensor, _elem)
 
 
 _OURS: dict[str, Callable[[], Subject]] = {TRANSPARENT: _transparent, LOGGING: _logging}

@@ -1,9 +1,9 @@
-"""What lamina is compared with: a no-op handler, the wrapper an expert writes by hand, empty modes, torch's and torchao's.
+"""What lamina is compared with: a no-op handler, a wrapper as an expert writes it by hand, empty modes, others' types.
 
-The hand-written wrapper is the floor that lamina is judged against, so it has the fastest correct form known on torch 2.13:
-an if-chain by identity, one inner call, `_make_wrapper_subclass` with positional arguments (keywords cost 0.3 us), the inner
-tensor in a slot (an instance dictionary costs 0.2 us), no function handler, views aliased by the cheapest call.
-Private torch functions are called here directly, and nowhere else in the bench: people who write wrappers by hand do so.
+The hand-written wrapper is the floor that lamina is judged against, so it has the fastest plain form on torch 2.13: an
+if-chain by identity, one inner call, `_make_wrapper_subclass` with positional arguments (keywords cost 0.3 us), the
+inner tensor in a slot (an instance dictionary costs 0.2 us), no function handler, views aliased by the cheapest call.
+Private torch functions are called directly here, and nowhere else in the bench: who writes by hand does so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ADD, _ADD_, _MM, _T, _VIEW = aten.add.Tensor, aten.add_.Tensor, aten.mm.default
 _DETACH, _ADDMM, _LINEAR, _CAT = aten.detach.default, aten.addmm.default, aten.linear.default, aten.cat.default
 _FOREACH_ADD_, _TO_COPY = aten._foreach_add_.List, aten._to_copy.default
 _make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
-_share_storage: Callable[[Tensor, Tensor], None] = torch._functionalize_unsafe_set  # type: ignore[attr-defined]
+_share_storage: Callable[[Tensor, Tensor], None] = torch._functionalize_unsafe_set
 
 
 class HandWritten(torch.Tensor):
@@ -33,14 +33,17 @@ class HandWritten(torch.Tensor):
 
     __slots__ = ("elem",)
     elem: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, elem: Tensor) -> Tensor:
+    def __new__(cls: type[HandWritten], elem: Tensor) -> HandWritten:
+        """Wrap one tensor."""
         return _hold(elem)
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func is _ADD:
             left, right = args
             left = left.elem if isinstance(left, HandWritten) else left
@@ -73,7 +76,7 @@ class HandWritten(torch.Tensor):
 
 
 def _hold(elem: Tensor) -> HandWritten:
-    outer: HandWritten = _make_wrapper_subclass(  # type: ignore[call-arg, assignment]
+    outer: HandWritten = _make_wrapper_subclass(
         HandWritten, elem.size(), elem.stride(), elem.storage_offset(), None, elem.dtype, elem.layout, elem.device
     )
     outer.elem = elem
@@ -89,11 +92,13 @@ def _hold_view(elem: Tensor, base: Tensor) -> HandWritten:
 class NoOp(torch.Tensor):
     """A handler that only hands back a prepared answer: the price of entering Python and leaving it."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     answer: object = None
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return NoOp.answer
 
 
@@ -111,17 +116,17 @@ def _wrap_no_op(plain: Tensor) -> Tensor:
     return _make_wrapper_subclass(NoOp, plain.size(), plain.stride(), dtype=plain.dtype, device=plain.device)
 
 
-class EmptyDispatchMode(TorchDispatchMode):
+class EmptyDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that only calls on."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
 class EmptyFunctionMode(TorchFunctionMode):
     """A function mode that only calls on."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **kwargs) if kwargs else func(*args)
 
 

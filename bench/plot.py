@@ -25,11 +25,11 @@ def write_plot(results: Results, path: Path) -> None:
     columns = min(COLUMNS, len(ops))
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.9), layout="constrained")
     FigureCanvasAgg(canvas)
-    panels = canvas.subplots(rows, columns, squeeze=False).flat
+    panels = list(canvas.subplots(rows, columns, squeeze=False).flat)
     colors = _colors(results)
     for panel, op in zip(panels, ops, strict=False):
         _draw_panel(panel, results, op, colors)
-    for unused in list(panels)[len(ops) :]:
+    for unused in panels[len(ops) :]:
         unused.set_visible(False)
     handles = {label: line for panel in panels for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
@@ -57,7 +57,9 @@ def _draw_panel(panel: Axes, results: Results, op: str, colors: dict[str, str]) 
 
 def _draw_line(panel: Axes, line: list[Figure], subject: str, color: str) -> None:
     layers = [figure.layers for figure in line]
-    panel.plot(layers, [figure.time_ns.median / 1e3 for figure in line], marker="o", markersize=3, label=subject, color=color)
+    panel.plot(
+        layers, [figure.time_ns.median / 1e3 for figure in line], marker="o", markersize=3, label=subject, color=color
+    )
     lower = [figure.time_ns.lower_quartile / 1e3 for figure in line]
     upper = [figure.time_ns.upper_quartile / 1e3 for figure in line]
     panel.fill_between(layers, lower, upper, alpha=0.2, color=color)

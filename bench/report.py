@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .budgets import budgets
+from .cases import CASES
 from .results import Figure, Results
-from .subjects import MAX_LAYERS
+from .subjects import MAX_LAYERS, PLAIN
 from .timing import Summary
 
+FILE_WIDTH = 160
+OPS = [case.op for case in CASES]
 Rows = list[list[str]]
 
 
@@ -28,9 +33,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line of `lamina bench layers`."""
     parser = argparse.ArgumentParser(prog="lamina bench layers", description="Cost per operation and subclass layer.")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: seconds, and rougher figures")
-    parser.add_argument("--op", action="append", default=[], help="an operation to measure; repeatable; default: all")
-    parser.add_argument("--layers", type=int, default=MAX_LAYERS, choices=range(1, MAX_LAYERS + 1), help="deepest nesting")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures to this file")
+    parser.add_argument(
+        "--op", action="append", default=[], choices=OPS, help="what to measure; repeatable; default: all"
+    )
+    parser.add_argument(
+        "--layers", type=int, default=MAX_LAYERS, choices=range(1, MAX_LAYERS + 1), help="how deep to nest"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of tables; nanoseconds")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG of cost against layers")
     return parser.parse_args(arguments)
 
@@ -38,36 +47,32 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def tables(results: Results) -> list[Table]:
     """All tables of a run, in reading order."""
     ops = list(dict.fromkeys(figure.op for figure in results.figures))
-    shown = [table for op in ops for table in (_layers_table(results, op), _circumstances_table(results, op)) if table.rows]
-    if results.shares:
-        shown.append(_shares_table(results))
-    if results.gaps or results.absences:
-        shown.append(_gaps_table(results))
-    return shown
+    made = [table for op in ops for table in (_layers_table(results, op), _circumstances_table(results, op))]
+    return [table for table in (*made, _shares_table(results), _budgets_table(results)) if table.rows]
 
 
 def _layers_table(results: Results, op: str) -> Table:
     eager = [figure for figure in results.figures if figure.op == op and figure.circumstance == "eager"]
     depths = sorted({figure.layers for figure in eager} - {0})
-    slopes = {slope.subject: slope for slope in results.slopes if slope.op == op}
-    rows = []
-    for subject in dict.fromkeys(figure.subject for figure in eager):
-        first = results.figure(op, subject, 1) or results.figure(op, subject, 0)
-        row = [subject, *(_time(results.figure(op, subject, depth)) for depth in depths)]
-        if first is not None and first.layers == 0:
-            row = [subject, _time(first), *[""] * (len(depths) - 1)]
-        slope = slopes.get(subject)
-        row.append(_microseconds(slope.ns_per_layer) if slope else "")
-        row.append(_ratio(first.to_plain if first else None))
-        row.append(_ratio(first.to_hand_written if first else None))
-        row.append(_ratio(slope.to_hand_written if slope else None))
-        rows.append(row)
-    heads = ["", *(f"{depth} layer{'s' * (depth > 1)}" for depth in depths), "per layer"]
-    return Table(
-        f"{op}: microseconds a call, median [quartiles]; per layer: slope [95 %]; ratios at 1 layer [95 %]",
-        [*heads, "/ plain", "/ hand-written", "slope / hand-w."],
-        rows,
-    )
+    rows = [_layers_row(results, op, subject, depths) for subject in dict.fromkeys(figure.subject for figure in eager)]
+    layers = [f"{depth} layer{'s' * (depth > 1)}" for depth in depths]
+    heads = ["", "plain", *layers, "µs per layer", "1 layer / plain", "/ hand-written", "slope / hand-w."]
+    return Table(f"{op} (µs a call)", heads, rows)
+
+
+def _layers_row(results: Results, op: str, subject: str, depths: list[int]) -> list[str]:
+    plain, first = results.figure(op, subject, 0), results.figure(op, subject, 1)
+    slope = next((slope for slope in results.slopes if (slope.op, slope.subject) == (op, subject)), None)
+    times = [results.figure(op, subject, depth) for depth in depths]
+    return [
+        subject,
+        _time(plain) if plain else "",
+        *("" if plain else _time(time) for time in times),
+        _interval(slope.ns_per_layer, 1e-3) if slope else "",
+        _interval(first.to_plain) if first and first.to_plain else "",
+        _interval(first.to_hand_written) if first and first.to_hand_written else "",
+        _interval(slope.to_hand_written) if slope and slope.to_hand_written else "",
+    ]
 
 
 def _circumstances_table(results: Results, op: str) -> Table:
@@ -75,60 +80,84 @@ def _circumstances_table(results: Results, op: str) -> Table:
     subjects = list(dict.fromkeys(figure.subject for figure in figures))
     rows = []
     for circumstance in dict.fromkeys(figure.circumstance for figure in figures):
-        found = [results.figure(op, subject, int(subject != "plain"), circumstance) for subject in subjects]
+        found = [results.figure(op, subject, int(subject != PLAIN.name), circumstance) for subject in subjects]
         rows.append([circumstance, *(_time(figure) for figure in found)])
-    return Table(f"{op}, otherwise called: microseconds, one layer", ["", *subjects], rows)
+    return Table(f"{op}, called otherwise (µs a call, one layer)", ["", *subjects], rows)
 
 
 def _shares_table(results: Results) -> Table:
     rows = [
-        [f"{share.op}: {share.subject}", _microseconds(share.time_ns), f"{share.dispatch_share.median:.1%}"]
+        [share.op, share.subject, _interval(share.time_ns, 1e-3), f"{share.dispatch_share.median:.1%}"]
         for share in results.shares
     ]
-    return Table("share of dispatch in a forward, one layer", ["", "microseconds", "share"], rows)
+    return Table("the share of dispatch: (wrapped - plain) / wrapped, one layer", ["", "", "µs", "share"], rows)
 
 
-def _gaps_table(results: Results) -> Table:
-    rows = [[f"{gap.op}: {gap.subject}", f"{gap.layers}", gap.circumstance, gap.reason] for gap in results.gaps]
-    rows += [[absence.subject, "", "", absence.reason] for absence in results.absences]
-    return Table("gaps", ["", "layers", "circumstance", "reason"], rows)
+def _budgets_table(results: Results) -> Table:
+    words = {True: "met", False: "NOT met"}
+    rows = [
+        [budget.text, f"<= {budget.at_most:.2f}", _interval(budget.measured), words[bool(budget.met)]]
+        for budget in budgets(results)
+        if budget.measured is not None
+    ]
+    return Table("budgets (ratios)", ["", "budget", "measured", ""], rows)
+
+
+def gap_lines(results: Results) -> list[str]:
+    """Why figures are missing: one line for each subject, circumstance and reason."""
+    ops: dict[tuple[str, str], list[str]] = {}
+    for gap in results.gaps:
+        where = gap.subject if gap.circumstance == "eager" else f"{gap.subject}, {gap.circumstance}"
+        found = ops.setdefault((where, gap.reason), [])
+        if gap.op not in found:
+            found.append(gap.op)
+    lines = [f"{where}: {', '.join(names)}: {reason}" for (where, reason), names in ops.items()]
+    return [*lines, *(f"{absence.subject}: {absence.reason}" for absence in results.absences)]
 
 
 def _time(figure: Figure | None) -> str:
+    """Median, plus or minus half the distance of the quartiles."""
     if figure is None:
-        return "-"
-    time = figure.time_ns
-    return f"{time.median / 1e3:.2f} [{time.lower_quartile / 1e3:.2f}-{time.upper_quartile / 1e3:.2f}]"
+        return "gap"
+    spread = (figure.time_ns.upper_quartile - figure.time_ns.lower_quartile) / 2
+    return f"{figure.time_ns.median / 1e3:.2f} ±{spread / 1e3:.2f}"
 
 
-def _microseconds(summary: Summary) -> str:
+def _interval(summary: Summary, unit: float = 1.0) -> str:
     low, high = summary.interval
-    return f"{summary.median / 1e3:.2f} [{low / 1e3:.2f}-{high / 1e3:.2f}]"
+    return f"{summary.median * unit:.2f} ({low * unit:.2f}-{high * unit:.2f})"
 
 
-def _ratio(summary: Summary | None) -> str:
-    if summary is None:
-        return "-"
-    return f"{summary.median:.2f} [{summary.interval[0]:.2f}-{summary.interval[1]:.2f}]"
+LEGEND = "median ± half the distance of the quartiles; in brackets: 95 % interval of the median"
 
 
 def print_results(results: Results) -> None:
     """Print all tables: with rich where it is installed, as aligned text where not."""
-    print("  ".join(f"{name}: {value}" for name, value in results.machine.items()))
+    print(", ".join(f"{name} {value}" for name, value in results.machine.items()))
+    print(LEGEND)
     try:
-        from rich.console import Console
-        from rich.table import Table as RichTable
+        _print_rich(tables(results))
     except ImportError:
         print("\n\n".join(as_text(table) for table in tables(results)))
-        return
-    console = Console()
-    for table in tables(results):
-        shown = RichTable(title=table.title, title_justify="left")
+    if results.gaps or results.absences:
+        print("Gaps:")
+        print("\n".join(f"- {line}" for line in gap_lines(results)))
+
+
+def _print_rich(shown: list[Table]) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    for table in shown:
+        grid = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
         for number, head in enumerate(table.heads):
-            shown.add_column(head, justify="right" if number else "left", overflow="fold")
+            grid.add_column(head, justify="right" if number else "left")
         for row in table.rows:
-            shown.add_row(*row)
-        console.print(shown, markup=False)
+            grid.add_row(*(Text(cell) for cell in row))
+        console.print(grid)
+        console.print()
 
 
 def as_text(table: Table) -> str:
@@ -139,6 +168,7 @@ def as_text(table: Table) -> str:
     return "\n".join([table.title, *padded])
 
 
-def write_json(results: Results, path: Path) -> None:
-    """Write all figures; times are nanoseconds."""
-    path.write_text(json.dumps(results.to_json(), indent=1) + "\n")
+def as_json(results: Results) -> str:
+    """All figures and budgets; times are nanoseconds."""
+    data = {**results.to_json(), "budgets": [{**asdict(budget), "met": budget.met} for budget in budgets(results)]}
+    return json.dumps(data)

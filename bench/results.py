@@ -14,7 +14,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Figure:
-    """Nanoseconds of one call, and its paired ratios to plain and to the hand-written wrapper under like conditions."""
+    """Nanoseconds of one call, and its paired ratios to plain and to the hand-written wrapper under like conditions.
+
+    `rounds_ns` holds the raw figures. Rounds of one op are paired: the i-th of every figure were taken together.
+    """
 
     op: str
     subject: str
@@ -23,6 +26,7 @@ class Figure:
     time_ns: Summary
     to_plain: Summary | None
     to_hand_written: Summary | None
+    rounds_ns: tuple[float, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ def _same(tensor: Tensor) -> Tensor:
 class Subject:
     """One way to put layers around tensors. `wrap` and `unwrap` add and remove one layer.
 
-    A subject that only suits a weight (`weight_only`) wraps just that operand and may be inexact by `tolerance`, relative
-    to the plain result on its own unwrapped values. `computes=False` marks a handler that returns a prepared answer.
+    A subject that only suits a weight (`weight_only`) wraps just that operand and may be inexact by `tolerance`,
+    relative to the plain result on its own unwrapped values. `computes=False` marks a handler that returns a prepared
+    answer.
     """
 
     name: str
@@ -35,16 +36,19 @@ class Subject:
     computes: bool = True
 
     def wrap_layers(self, tensor: Tensor, layers: int) -> Tensor:
+        """`tensor` inside so many layers."""
         for _ in range(layers):
             tensor = self.wrap(tensor)
         return tensor
 
     def unwrap_layers(self, tensor: Tensor, layers: int) -> Tensor:
+        """What is inside so many layers."""
         for _ in range(layers):
             tensor = self.unwrap(tensor)
         return tensor
 
     def scope_layers(self, layers: int) -> AbstractContextManager[Any]:
+        """The scope, entered so many times already: leaving it leaves all."""
         stack = ExitStack()
         for _ in range(layers):
             stack.enter_context(self.scope())
@@ -63,6 +67,7 @@ PLAIN = Subject("plain", "torch", max_layers=0)
 
 
 def load_subjects(makers: dict[str, Callable[[], Subject]]) -> tuple[list[Subject], list[Absence]]:
+    """What the makers give, and the reason for each that fails because something is not installed."""
     subjects, absences = [], []
     for name, make in makers.items():
         try:

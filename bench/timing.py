@@ -1,7 +1,7 @@
 """The instrument: times variants against each other in one process, and reports medians, quartiles and paired ratios.
 
-A single timing on a busy machine lies. Here all variants run in every round, in a new random order, so that whatever the
-machine does meets all of them; ratios are formed inside a round and only then summarized. One thread, no garbage
+A single timing on a busy machine lies. Here all variants run in every round, in a new random order, so that whatever
+the machine does meets all of them; ratios are formed inside a round and only then summarized. One thread, no garbage
 collection while the clock runs; both are put back afterwards.
 """
 
@@ -39,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Settings:
-    """How long to measure: `rounds` rounds, each running a variant for about `loop_ns` nanoseconds (one call at least)."""
+    """How long to measure: so many rounds, each running a variant for about `loop_ns` nanoseconds, or for one call."""
 
     rounds: int = 60
     loop_ns: int = 2_000_000
@@ -60,6 +60,7 @@ class Summary:
 
     @classmethod
     def of(cls, sample: Sequence[float]) -> Summary:
+        """Summarize a sample of one value at least."""
         if not sample:
             raise ValueError("no rounds were measured: there is nothing to summarize. Pass rounds >= 1.")
         ordered = sorted(sample)
@@ -84,6 +85,7 @@ class Measurement:
     calls: dict[str, int] = field(default_factory=dict)
 
     def time(self, name: str) -> Summary:
+        """Nanoseconds per call of one variant."""
         return Summary.of(self.rounds[name])
 
     def ratio(self, name: str, baseline: str) -> Summary:

@@ -1,0 +1,456 @@
+"""The bench's structure: what is refused, what is restored, how figures are formed. No real time is asserted."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lamina.bench import peers
+from lamina.bench.budgets import budgets
+from lamina.bench.cases import CASES, CIRCUMSTANCES, EAGER, LARGE_ADD, Case, forward_case, tensors_in
+from lamina.bench.layers import Options, add_shares, main, run, time_trials, trials_of
+from lamina.bench.ours import TRANSPARENT
+from lamina.bench.peers import HAND_WRITTEN, HandWritten, load_peers
+from lamina.bench.plot import write_plot
+from lamina.bench.report import as_json, gap_lines, print_results, tables
+from lamina.bench.results import Figure, Results
+from lamina.bench.subjects import PLAIN, Subject, load_subjects
+from lamina.bench.timing import (
+    Measurement,
+    Settings,
+    Summary,
+    Variant,
+    describe_machine,
+    least_squares_slope,
+    measure,
+    paired_ratio,
+)
+from lamina.bench.trials import Gap, Trial, WrongResultError
+
+BRIEF = Settings(rounds=3, loop_ns=1, warmup_calls=1, warmup_ns=1)
+SMALL_CASES = [case for case in CASES if case.op != LARGE_ADD]
+ADD = next(case for case in CASES if case.op == "add")
+
+
+class FakeClock:
+    """Time that passes only when a variant says so."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+    def spend(self, nanoseconds: int) -> None:
+        self.now += nanoseconds
+
+
+@pytest.fixture(autouse=True)
+def no_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import takes seconds and warns; without it the bench goes on and says so."""
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+
+
+@pytest.fixture
+def hand_written() -> Subject:
+    return next(subject for subject in load_peers()[0] if subject.name == HAND_WRITTEN)
+
+
+def summary(value: float) -> Summary:
+    return Summary(value, value, value, (value, value))
+
+
+def figure(op: str, subject: str, layers: int, nanoseconds: float) -> Figure:
+    return Figure(op, subject, layers, "eager", summary(nanoseconds), None, None, (nanoseconds,) * 3)
+
+
+# The instrument
+
+
+def test_times_are_per_call_and_ratios_follow() -> None:
+    clock = FakeClock()
+    variants = [Variant("one", clock.spend, (10,)), Variant("other", clock.spend, (15,))]
+    measured = measure(variants, Settings(rounds=5, loop_ns=1000, clock=clock))
+    assert measured.calls == {"one": 100, "other": 67}
+    assert measured.time("one").median == 10
+    assert measured.ratio("other", "one") == summary(1.5)
+
+
+def test_a_variant_against_itself_is_one_however_the_machine_drifts() -> None:
+    clock = FakeClock()
+    pace = iter(range(1, 100))
+    rounds = {"seen": 0}
+
+    def slower_every_round() -> None:
+        if rounds["seen"] % 2 == 0:
+            rounds["pace"] = next(pace)
+        rounds["seen"] += 1
+        clock.spend(10 * rounds["pace"])
+
+    settings = Settings(rounds=8, loop_ns=1, warmup_calls=1, warmup_ns=1, clock=clock)
+    measured = measure([Variant("a", slower_every_round), Variant("a again", slower_every_round)], settings)
+    assert measured.time("a").upper_quartile > measured.time("a").lower_quartile
+    assert measured.ratio("a again", "a") == summary(1.0)
+
+
+def test_ratios_are_paired_not_a_ratio_of_medians() -> None:
+    measured = Measurement({"mine": [1.0, 20.0, 3.0], "base": [2.0, 10.0, 30.0]})
+    assert measured.ratio("mine", "base").median == 0.5
+
+
+def test_rounds_of_unequal_number_cannot_be_paired() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        paired_ratio([1.0, 2.0], [1.0])
+
+
+def test_every_round_runs_all_variants_in_a_new_order() -> None:
+    calls: list[str] = []
+    variants = [Variant(name, calls.append, (name,)) for name in "abcd"]
+    measure(variants, Settings(rounds=10, loop_ns=0, warmup_calls=1, warmup_ns=1))
+    timed = calls[4:]
+    rounds = ["".join(timed[start : start + 4]) for start in range(0, 40, 4)]
+    assert all(sorted(each) == list("abcd") for each in rounds)
+    assert len(set(rounds)) > 3
+
+
+def test_one_thread_and_no_collection_while_timing_then_as_before() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    seen: set[tuple[int, bool]] = set()
+    try:
+        measure([Variant("look", lambda: seen.add((torch.get_num_threads(), gc.isenabled())))], BRIEF)
+        assert seen == {(1, False)}
+        assert (torch.get_num_threads(), gc.isenabled()) == (2, True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_state_is_restored_when_a_variant_fails() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            measure([Variant("fail", lambda: 1 / 0)], BRIEF)
+        assert (torch.get_num_threads(), gc.isenabled()) == (2, True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_collection_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        measure([Variant("nothing", int)], BRIEF)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_scope_is_entered_around_the_loop() -> None:
+    seen: set[bool] = set()
+    measure([Variant("look", lambda: seen.add(torch.is_grad_enabled()), scope=torch.no_grad)], BRIEF)
+    assert seen == {False}
+
+
+def test_two_variants_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"must differ.*'same'"):
+        measure([Variant("same", int), Variant("same", float)], BRIEF)
+
+
+def test_an_empty_sample_is_refused() -> None:
+    with pytest.raises(ValueError, match="no rounds"):
+        Summary.of([])
+
+
+def test_summary_of_a_known_sample() -> None:
+    found = Summary.of([float(value) for value in range(1, 102)])
+    assert (found.median, found.lower_quartile, found.upper_quartile) == (51, 26, 76)
+    low, high = found.interval
+    assert (low, high) == (41, 61)
+
+
+def test_slope_is_least_squares() -> None:
+    assert least_squares_slope([0, 1, 2, 3], [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2)
+    assert least_squares_slope([0, 1, 2], [0.0, 3.0, 3.0]) == pytest.approx(1.5)
+    with pytest.raises(ValueError, match="two different x"):
+        least_squares_slope([1, 1], [1.0, 2.0])
+
+
+def test_slopes_are_taken_round_by_round() -> None:
+    measured = Measurement({"none": [1.0, 10.0], "one": [3.0, 15.0], "two": [5.0, 20.0]})
+    assert measured.slopes({2: "two", 0: "none", 1: "one"}) == pytest.approx([2, 5])
+
+
+def test_the_machine_is_described() -> None:
+    machine = describe_machine()
+    assert machine["torch"] == torch.__version__
+    assert machine["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert all(value != "" for value in machine.values())
+
+
+# The gate: nothing is timed that is not first checked equal
+
+
+class OffByOne(HandWritten):
+    """Wrong values, right type."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return HandWritten(func(*(arg.elem for arg in args)) + 1)
+
+
+class Unwrapped(HandWritten):
+    """Right values, wrong type: the layer is lost."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*(arg.elem for arg in args))
+
+
+def build(cls: type[HandWritten]) -> Subject:
+    def wrap(plain: torch.Tensor) -> torch.Tensor:
+        outer = torch.Tensor._make_wrapper_subclass(cls, plain.size(), dtype=plain.dtype, device=plain.device)
+        outer.elem = plain
+        return outer
+
+    return Subject(cls.__name__, "test", wrap, lambda outer: outer.elem)
+
+
+@pytest.mark.parametrize(
+    ("cls", "reason"), [(OffByOne, "wrong result: off by"), (Unwrapped, "wrong result: a Tensor without 1 layers")]
+)
+def test_a_wrong_variant_is_refused(cls: type[HandWritten], reason: str) -> None:
+    trial = Trial(ADD, build(cls), 1, EAGER)
+    with pytest.raises(WrongResultError, match=reason):
+        trial.check()
+    passed, measured, gaps = time_trials([Trial(ADD, PLAIN, 0, EAGER), trial], BRIEF)
+    assert trial.name not in passed
+    assert trial.name not in measured.rounds
+    assert [gap.subject for gap in gaps] == [cls.__name__]
+    assert reason in gaps[0].reason
+
+
+def test_a_result_of_another_dtype_is_refused(hand_written: Subject) -> None:
+    def lossy(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return left.half() if isinstance(left, HandWritten) else left
+
+    prepared = Trial(Case("lossy", lossy, lossy, ADD.make), hand_written, 1, EAGER).prepare()
+    assert isinstance(prepared, Gap)
+    assert "dtype torch.float16" in prepared.reason
+
+
+def test_an_operation_that_raises_is_a_gap_with_its_reason(hand_written: Subject) -> None:
+    case = Case("relu", torch.relu, torch.ops.aten.relu.default, lambda: ADD.make()[:1])
+    prepared = Trial(case, hand_written, 1, EAGER).prepare()
+    assert isinstance(prepared, Gap)
+    assert "NotImplementedError" in prepared.reason
+    assert "aten.relu.default" in prepared.reason
+
+
+def test_what_cannot_be_repeated_is_a_gap() -> None:
+    no_op = next(subject for subject in load_peers()[0] if not subject.computes)
+    view = next(case for case in CASES if case.op == "t")
+    Trial(view, no_op, 1, EAGER).check()
+    prepared = Trial(view, no_op, 1, EAGER).prepare()
+    assert isinstance(prepared, Gap)
+    assert "differentiable view" in prepared.reason
+
+
+def test_a_subject_that_is_not_installed_is_named() -> None:
+    subjects, absences = load_peers()
+    assert "torchao Int8Tensor" not in [subject.name for subject in subjects]
+    assert [absence.subject for absence in absences] == ["torchao Int8Tensor"]
+    assert "torchao" in absences[0].reason
+
+
+def test_a_maker_that_is_broken_is_not_taken_for_missing() -> None:
+    with pytest.raises(ZeroDivisionError):
+        load_subjects({"broken": lambda: 1 / 0})  # type: ignore[dict-item, return-value]
+
+
+# The peers
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("case", SMALL_CASES, ids=lambda case: case.op)
+def test_the_hand_written_wrapper_is_correct(case: Case, layers: int, hand_written: Subject) -> None:
+    Trial(case, hand_written, layers, EAGER).check()
+
+
+@pytest.mark.parametrize("op", ["add", "mm", "t", "view"])
+def test_gradients_pass_through_the_hand_written_wrapper(op: str) -> None:
+    case = next(case for case in CASES if case.op == op)
+    plain = [arg.requires_grad_() if isinstance(arg, torch.Tensor) else arg for arg in case.make()]
+    wrapped = [HandWritten(arg.detach()).requires_grad_() if isinstance(arg, torch.Tensor) else arg for arg in plain]
+    expected = case.function(*plain)
+    expected_grads = torch.autograd.grad(expected, tensors_in(plain), torch.ones_like(expected))
+    cotangent = HandWritten(torch.ones(expected.shape))
+    grads = torch.autograd.grad(case.function(*wrapped), tensors_in(wrapped), cotangent)
+    assert all(torch.equal(mine.elem, other) for mine, other in zip(grads, expected_grads, strict=True))
+
+
+@pytest.mark.parametrize("view", [torch.t, torch.detach, lambda x: x.view(2, -1)])
+def test_views_of_the_hand_written_wrapper_alias_it(view: Any) -> None:
+    outer = HandWritten(torch.ones(2, 3))
+    seen = view(outer)
+    assert seen.untyped_storage()._cdata == outer.untyped_storage()._cdata
+    outer.add_(outer)
+    assert torch.equal(seen.elem, torch.full_like(seen.elem, 2))
+
+
+def test_the_hand_written_wrapper_updates_in_place() -> None:
+    outer = HandWritten(torch.ones(2))
+    assert outer.add_(torch.ones(2)) is outer
+    assert torch.equal(outer.elem, torch.full((2,), 2.0))
+
+
+def test_a_no_op_answer_holds_only_in_its_scope() -> None:
+    answer = torch.ones(1)
+    with peers.prepared_answer(answer):
+        assert peers.NoOp.answer is answer
+    assert peers.NoOp.answer is None
+
+
+def test_modes_are_entered_once_a_layer() -> None:
+    subject = next(subject for subject in load_peers()[0] if subject.name == "empty dispatch mode")
+    depth = torch._C._len_torch_dispatch_stack
+    with subject.scope_layers(3):
+        assert depth() == 3
+    assert depth() == 0
+
+
+# The whole
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torchao.quantization", None)
+        return run(Options(ops=("add", "t", "add_"), settings=BRIEF))
+
+
+def test_every_trial_is_a_figure_or_a_gap_with_a_reason(results: Results) -> None:
+    assert all(gap.reason.strip() for gap in results.gaps)
+    told = {(each.op, each.subject, each.layers, each.circumstance) for each in [*results.figures, *results.gaps]}
+    subjects = load_peers()[0]
+    for case in (case for case in CASES if case.op in ("add", "t", "add_")):
+        for trial in trials_of(case, subjects, 4):
+            assert (case.op, trial.subject.name, trial.layers, trial.circumstance.name) in told
+    assert len(told) == len(results.figures) + len(results.gaps)
+
+
+def test_all_depths_and_circumstances_are_there(results: Results) -> None:
+    for depth in (1, 2, 3, 4):
+        for subject in (HAND_WRITTEN, "TwoTensor", "torch LoggingTensor", "empty dispatch mode", "empty function mode"):
+            assert results.figure("add", subject, depth) is not None
+    for circumstance in CIRCUMSTANCES:
+        assert results.figure("add", PLAIN.name, 0, circumstance.name) is not None
+        assert results.figure("add", HAND_WRITTEN, 1, circumstance.name) is not None
+    slope = next(slope for slope in results.slopes if (slope.op, slope.subject) == ("add", HAND_WRITTEN))
+    assert sorted(slope.layers) == [0, 1, 2, 3, 4]
+    assert slope.to_hand_written == summary(1.0)
+
+
+def test_the_json_has_its_schema(results: Results) -> None:
+    data = json.loads(as_json(results))
+    assert (data["schema"], data["bench"]) == (1, "layers")
+    parts = {"machine", "settings", "subjects", "figures", "slopes", "shares", "gaps", "absences", "budgets"}
+    assert set(data) == parts | {"schema", "bench"}
+    one = data["figures"][0]
+    assert set(one) == {
+        "op",
+        "subject",
+        "layers",
+        "circumstance",
+        "time_ns",
+        "to_plain",
+        "to_hand_written",
+        "rounds_ns",
+    }
+    assert set(one["time_ns"]) == {"median", "lower_quartile", "upper_quartile", "interval"}
+    assert len(one["rounds_ns"]) == data["settings"]["rounds"] == BRIEF.rounds
+    assert data["subjects"]["TwoTensor"] == f"torch {torch.__version__}"
+
+
+def test_the_plot_is_a_png_of_each_operation(results: Results, tmp_path: Path) -> None:
+    path = tmp_path / "layers.png"
+    write_plot(results, path)
+    written = path.read_bytes()
+    assert written[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(written) > 20_000
+
+
+def test_tables_name_all_subjects(results: Results) -> None:
+    first = tables(results)[0]
+    assert first.title.startswith("add ")
+    names = {row[0] for row in first.rows}
+    assert {"plain", HAND_WRITTEN, "TwoTensor", "torch LoggingTensor", "no-op handler"} <= names
+    assert all(len(row) == len(table.heads) for table in tables(results) for row in table.rows)
+
+
+def test_gap_lines_give_the_reason(results: Results) -> None:
+    lines = "\n".join(gap_lines(results))
+    assert "no-op handler: add_: it computes nothing" in lines
+    assert "torchao Int8Tensor: not available here" in lines
+
+
+def test_tables_print_without_rich(
+    results: Results, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    print_results(results)
+    shown = capsys.readouterr().out
+    assert "add (µs a call)\n" in shown
+    assert "Gaps:" in shown
+
+
+def test_shares_of_a_forward() -> None:
+    results = Results(describe_machine(), BRIEF)
+    subjects = [subject for subject in load_peers()[0] if subject.name in (HAND_WRITTEN, "no-op handler")]
+    add_shares(results, forward_case(4, 2), subjects)
+    assert [share.subject for share in results.shares] == ["plain", HAND_WRITTEN]
+    assert results.shares[0].dispatch_share == summary(0.0)
+
+
+def test_the_command_prints_json_alone_on_stdout(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plot = tmp_path / "t.png"
+    assert main(["--op", "t", "--layers", "1", "--quick", "--json", "--plot", str(plot)]) == 0
+    output = capsys.readouterr()
+    assert {each["op"] for each in json.loads(output.out)["figures"]} == {"t"}
+    assert output.err == "measuring t\n"
+    assert plot.exists()
+
+
+def test_an_unknown_operation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"no such operation: nonsense.*add, mm"):
+        run(Options(ops=("nonsense",)))
+    with pytest.raises(SystemExit):
+        main(["--op", "nonsense"])
+    assert "invalid choice: 'nonsense'" in capsys.readouterr().err
+
+
+# Budgets
+
+
+def test_a_budget_is_met_or_not_by_the_measured_median() -> None:
+    results = Results(describe_machine(), BRIEF)
+    results.figures = [
+        figure("add", "plain", 0, 1.0),
+        figure("add", HAND_WRITTEN, 1, 7.0),
+        figure("add", "TwoTensor", 1, 60.0),
+        *(figure("add", TRANSPARENT, layers, cost) for layers, cost in [(1, 11.0), (2, 20.0), (3, 29.0)]),
+    ]
+    found = {budget.text: budget for budget in budgets(results)}
+    against_hand = found[f"{TRANSPARENT}, add, one layer / {HAND_WRITTEN}"]
+    assert against_hand.measured == summary(11 / 7)
+    assert against_hand.met is False
+    assert found[f"{TRANSPARENT}, add, one layer / TwoTensor"].met is False
+    growth = found[f"{TRANSPARENT}, add, a further layer / the first"]
+    assert growth.measured == summary(0.9)
+    assert growth.met is True
+    assert found[f"{TRANSPARENT}, t, one layer / {HAND_WRITTEN}"].met is None
