@@ -49,7 +49,9 @@ def _arbitrate(entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwa
             chosen: Entry = candidate._table[entry.op]  # type: ignore[attr-defined]
             if candidate is not entry.cls:
                 chosen.hits += 1
-            out = outside_inference_mode(chosen.run, args, kwargs) if inference_mode_is_on() else chosen.run(args, kwargs)
+            out = (
+                outside_inference_mode(chosen.run, args, kwargs) if inference_mode_is_on() else chosen.run(args, kwargs)
+            )
         if out is not NotImplemented:
             return out
     return NotImplemented

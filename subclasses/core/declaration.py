@@ -70,7 +70,7 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
     """
     parents = [c for c in cls.__mro__[1:] if c is not base and isinstance(c, type) and issubclass(c, base)]
     _refuse_ambiguous_bases(cls, parents)
-    fields = {f.name: f for c in reversed(parents) for f in getattr(c, "declaration").fields}
+    fields = {f.name: f for c in reversed(parents) for f in c.declaration.fields}
     _refuse_bare_values(cls, options)
     for field in _own_fields(cls, options):
         _refuse_collision(cls, base, field, inherited=field.name in fields)
@@ -151,7 +151,7 @@ def _refuse_ambiguous_bases(cls: type, parents: list[type]) -> None:
     direct = [b for b in cls.__bases__ if b in parents]
     for first in direct:
         for second in direct[direct.index(first) + 1 :]:
-            ours, theirs = (getattr(c, "declaration") for c in (first, second))
+            ours, theirs = (c.declaration for c in (first, second))
             if not (set(ours.fields) <= set(theirs.fields) or set(theirs.fields) <= set(ours.fields)):
                 raise DeclarationError(
                     cls.__name__,

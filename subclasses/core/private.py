@@ -6,6 +6,7 @@ Each name says what it does in our words; the comment gives the reason there is 
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
@@ -129,7 +130,7 @@ next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 def running_sequence_number() -> int | None:
     """The sequence number of the autograd node whose backward runs in this thread: when it was made, in its forward."""
     node = torch._C._current_autograd_node()
-    return None if node is None else cast(int, node._sequence_nr())  # type: ignore[attr-defined]
+    return None if node is None else node._sequence_nr()
 
 
 def backward_context() -> contextvars.Context | None:
@@ -147,3 +148,86 @@ def engine_code() -> CodeType:
 def module_call_code() -> CodeType:
     """The code that runs a module's forward, with the module as ``self``."""
     return torch.nn.Module._call_impl.__code__
+
+
+def compiler_of_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind the name of a ``torch.compile`` backend. Imports Dynamo (1 s)."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    return cast(Callable[..., Any], lookup_backend(backend))
+
+
+def with_graph_observer(
+    observe: Callable[[torch.fx.GraphModule, bool], None], compile_graph: Callable[..., Any], *args: Any, **options: Any
+) -> Any:
+    """``compile_graph(*args, **options)``, with ``observe(graph, is_backward)`` called for each graph that AOTAutograd
+    hands to a compiler, then or later (a backward is compiled when it first runs).
+
+    The one place that all backends pass: they differ in how they take their compilers, and Dynamo holds a lock while it
+    compiles. On a hit of AOTAutograd's cache nothing is compiled, hence nothing seen: the cache is off meanwhile.
+    """
+    import torch._functorch.aot_autograd as module
+
+    aot_autograd: Any = module
+    compile_stage = aot_autograd.aot_stage2_compile
+
+    def watched(compiler: Callable[..., Any], backward: bool) -> Callable[..., Any]:
+        def compile_part(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+            observe(graph, backward)
+            return compiler(graph, inputs)
+
+        return compile_part
+
+    def stage(
+        state: Any, capture: Any, partition: Any, forward: Any, backward: Any = None, inference: Any = None
+    ) -> Any:
+        compilers = watched(forward, False), watched(backward or forward, True), watched(inference or forward, False)
+        return compile_stage(state, capture, partition, *compilers)
+
+    aot_autograd.aot_stage2_compile = stage
+    try:
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            return compile_graph(*args, **options)
+    finally:
+        aot_autograd.aot_stage2_compile = compile_stage
+
+
+def frames_compiled() -> int:
+    """How many frames Dynamo has compiled in this process. Does not import Dynamo."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    return 0 if dynamo is None else cast(int, dynamo.FRAME_COUNTER)
+
+
+def on_compiled_calls(observe: Callable[[], None]) -> Callable[[], None] | None:
+    """Calls ``observe()`` in the calling thread, each time a function made by ``torch.compile`` is called, until the
+    function that is returned is called. None, and nothing done, where Dynamo isn't loaded: it takes 1 s to import.
+
+    Dynamo has hooks for compilations and none for calls; this is the one function that each call passes.
+    """
+    dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None or not hasattr(dynamo, "_callback_from_stance"):
+        return None
+    original = dynamo._callback_from_stance
+
+    def callback_from_stance(callback: Any) -> Any:
+        chosen = original(callback)
+        if chosen is not None:  # None: run as plain Python
+            observe()
+        return chosen
+
+    dynamo._callback_from_stance = callback_from_stance
+
+    def undo() -> None:
+        dynamo._callback_from_stance = original
+
+    return undo
+
+
+def dispatch_mode_on_top() -> object:
+    """The innermost dispatch mode of this thread."""
+    return torch.utils._python_dispatch._get_current_dispatch_mode()
+
+
+def function_mode_on_top() -> object:
+    """The innermost function mode of this thread."""
+    return torch.overrides._get_current_function_mode()

@@ -14,7 +14,9 @@ from .schema import Kind
 from .table import Entry, How
 
 
-def missing_rule(entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> MissingRuleError:
+def missing_rule(
+    entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> MissingRuleError:
     """The error for an op that no class among ``types`` answers."""
     classes = [t for t in types if hasattr(t, "declaration")] or [entry.cls]
     why = "its fallback is ERROR" if entry.how is How.MISSING else f"the rule at {entry.where} declined"
@@ -36,7 +38,9 @@ def describe(value: Any) -> str:
 
 
 def _near(entry: Entry) -> str:
-    registered = {str(key): rule for book in _books(entry.cls) for key, rule in book.items() if not isinstance(key, Kind)}
+    registered = {
+        str(key): rule for book in _books(entry.cls) for key, rule in book.items() if not isinstance(key, Kind)
+    }
     base = str(entry.op).partition(".")[2]
     names = {name: name.partition(".")[2] for name in registered}
     close = difflib.get_close_matches(base, list(names.values()), n=3, cutoff=0.4)

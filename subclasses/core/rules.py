@@ -43,7 +43,9 @@ class RuleBook(dict[Key, Rule]):
     def add(self, keys: tuple[Any, ...], function: Callable[..., Any], *, override: bool) -> None:
         """Registers ``function`` for each of ``keys``, or for none of them if one is wrong."""
         if not keys:
-            raise RegistrationError("implements() needs at least one operator, e.g. implements(torch.ops.aten.mm.default)")
+            raise RegistrationError(
+                "implements() needs at least one operator, e.g. implements(torch.ops.aten.mm.default)"
+            )
         rules = [_rule(key, function) for key in keys]
         for rule in rules:
             if rule.key in self and not override:
@@ -140,7 +142,9 @@ def _bound(facts: OpFacts, function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (_POSITIONAL, _ONLY_POSITIONAL):
         raise _mismatch(facts, function, "the first parameter has to take the overload")
-    named = [p for p in parameters[1:] if p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)]
+    named = [
+        p for p in parameters[1:] if p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    ]
     if len(named) == len(parameters) - 1 and len(named) != len(facts.arguments):
         raise _mismatch(facts, function, f"it takes {len(named)} arguments, the schema has {len(facts.arguments)}")
     renamed, missing_defaults = {}, {}

@@ -52,10 +52,7 @@ class Result:
 
 
 # Written without the schema saying so: https://github.com/pytorch/pytorch/issues/50886
-_HIDDEN_WRITES = {
-    name: ("running_mean", "running_var")
-    for name in ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
-}
+_HIDDEN_WRITES = dict.fromkeys(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), ("running_mean", "running_var"))
 _COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
 # Backends whose own kernel makes a composite one a mere default.
 _BACKEND_KEYS = ("CPU", "CUDA", "Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -89,12 +86,15 @@ class OpFacts:
     @cached_property
     def composite(self) -> bool:
         """CompositeImplicitAutograd and no kernel of its own: it arrives whole under inference mode only."""
-        return has_kernel(self.op, "CompositeImplicitAutograd") and not any(has_kernel(self.op, k) for k in _BACKEND_KEYS)
+        return has_kernel(self.op, "CompositeImplicitAutograd") and not any(
+            has_kernel(self.op, k) for k in _BACKEND_KEYS
+        )
 
     @cached_property
     def changes_geometry(self) -> bool:
-        """Writes may leave a written argument with another shape or stride (``t_``, ``resize_``, ``out=``)."""
-        return torch.Tag.inplace_view in self.op.tags or Kind.OUT in self.kinds or Kind.LIST_MUTATING in self.kinds
+        """Writes may leave a written argument with another shape or stride: ``t_``, ``resize_``, ``out=``, and some that
+        resize on the quiet (``addbmm_`` of a broadcast input). Element-wise in-place ops can't."""
+        return bool(self.written) and not (Kind.POINTWISE in self.kinds and Kind.OUT not in self.kinds)
 
     @cached_property
     def keeps_math_bits(self) -> bool:
@@ -147,7 +147,9 @@ def as_dispatched(
     rest = dict(kwargs)
     values = list(args)
     for argument in facts.arguments[len(args) :]:
-        if argument.keyword_only or not (rest.keys() & {a.name for a in facts.arguments[len(values) :] if not a.keyword_only}):
+        if argument.keyword_only or not (
+            rest.keys() & {a.name for a in facts.arguments[len(values) :] if not a.keyword_only}
+        ):
             break
         values.append(rest.pop(argument.name, argument.default))
     return tuple(values), rest

@@ -40,7 +40,11 @@ def _to_copy(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Any:
-    if dtype in (None, self.dtype) and layout in (None, torch.strided) and memory_format in (None, torch.preserve_format):
+    if (
+        dtype in (None, self.dtype)
+        and layout in (None, torch.strided)
+        and memory_format in (None, torch.preserve_format)
+    ):
         return map_inner(self, lambda t: op(t, device=device, pin_memory=pin_memory, non_blocking=non_blocking))
     values = self.decode()
     return op(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .errors import LayoutError
 from .geometry import alias, carry_bits, match_geometry
 from .gradients import keep_gradient
 from .private import call_of, with_math_bits
@@ -153,7 +154,9 @@ def settle(
     return tuple(_settled(r, o, args, kwargs, wrap) for r, o in zip(results, out, strict=True))
 
 
-def _settled(result: Result, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrap: Callable[[Any], Any]) -> Any:
+def _settled(
+    result: Result, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrap: Callable[[Any], Any]
+) -> Any:
     if result.same_as is not None:
         return value_of(result.same_as, args, kwargs)
     if not result.tensor:
@@ -171,6 +174,8 @@ def _viewed(outer: Any, base: Any) -> Any:
 
 
 def _wrap(cls: Any, rewrap: Callable[..., Any], like: Any, inner: torch.Tensor) -> Any:
+    if inner.layout is not torch.strided:
+        raise LayoutError(cls, cls.declaration.single.name, inner.layout)
     outer = rewrap(cls, like, inner)
     carry_bits(outer, inner)
     return outer
@@ -183,7 +188,9 @@ def _settle_writes(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
         match_geometry(wrapper)
 
 
-def written_wrappers(written: tuple[Argument, ...], cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def written_wrappers(
+    written: tuple[Argument, ...], cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
     """The instances of ``cls`` that a call writes to."""
     found = []
     for argument in written:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from . import copying, convert
+from . import convert, copying
 from .boundary import dispatch
 from .checks import check_fields
 from .declaration import Declaration, Role, declare
@@ -102,7 +102,9 @@ class WrapperTensor(torch.Tensor):
         """The values that this instance stands for, one level of wrapping taken off; below autograd."""
         single = type(self).declaration.single
         if single is None:
-            raise NotImplementedError(f"{type(self).__name__} has to say what it stands for: write a method decode(self)")
+            raise NotImplementedError(
+                f"{type(self).__name__} has to say what it stands for: write a method decode(self)"
+            )
         inner: torch.Tensor = getattr(self, single.name)
         return inner
 
@@ -159,7 +161,9 @@ class WrapperTensor(torch.Tensor):
         return register
 
     @classmethod
-    def implements_function(cls, *keys: Any, override: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def implements_function(
+        cls, *keys: Any, override: bool = False
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Registers ``rule(func, *args, **kwargs)`` for public functions, before autograd. Costs every op of the class
         5 us: ``__torch_function__`` is disabled while no function is registered."""
 
@@ -297,7 +301,9 @@ def op_table(cls: type[WrapperTensor]) -> OpTable:
     """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
     it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
     if not (isinstance(cls, type) and issubclass(cls, WrapperTensor)) or cls is WrapperTensor:
-        raise DeclarationError(getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class.")
+        raise DeclarationError(
+            getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
+        )
     for klass in cls.__mro__:
         for key in vars(klass).get("_rules", ()):
             if isinstance(key, OpOverload):
