@@ -1,0 +1,12 @@
+"""Judge a transparent wrapper class by PyTorch's own operator samples.
+
+``sweep(Candidate(...))`` runs every sample of ``op_db`` plain and with all its tensors wrapped, and reports each
+difference in values, metadata, types, mutated inputs and gradients. Reading order: samples, compare, report, run.
+"""
+
+from .compare import Candidate, MismatchError
+from .report import Failure, Report
+from .run import sweep
+from .samples import DTYPES, LIMIT, VARIANTS, shard
+
+__all__ = ["DTYPES", "LIMIT", "VARIANTS", "Candidate", "Failure", "MismatchError", "Report", "shard", "sweep"]

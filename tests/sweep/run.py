@@ -1,0 +1,210 @@
+"""The sweep: each case once plain, once wrapped, and the two compared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing._internal.opinfo.core import OpInfo
+from torch.utils._pytree import tree_leaves
+
+from .compare import Candidate, Comparison, MismatchError, Plain, Values, aliases
+from .report import Failure, Report
+from .samples import (
+    DTYPES,
+    LIMIT,
+    PLAIN_GRADIENT,
+    REORDERED_GRADIENT,
+    SEED,
+    UNDECLARED_ALIAS,
+    VARIANTS,
+    Arguments,
+    Case,
+    callable_of,
+    cases,
+    seed,
+)
+
+
+@dataclass
+class Run:
+    """One call: the arguments after it, its target (what an in-place call mutates) and its result."""
+
+    arguments: Arguments
+    target: Any
+    result: Any
+
+    def touched(self) -> list[torch.Tensor]:
+        """All that the call could have mutated."""
+        extra = [self.target] if self.target is not self.arguments.input else []
+        return self.arguments.tensors() + extra
+
+    def outputs(self) -> list[torch.Tensor]:
+        return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+
+
+def sweep(
+    candidate: Candidate,
+    ops: Sequence[OpInfo],
+    *,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    variants: Sequence[str] = VARIANTS,
+    limit: int | None = LIMIT,
+    aliasing: bool = False,
+) -> Report:
+    """Judge ``candidate`` on the samples of ``ops``; ``aliasing`` also compares views and shared storages."""
+    report = Report()
+    with _quiet():
+        for case in cases(ops, dtypes, variants, limit):
+            _judge(candidate, case, aliasing, report)
+    return report
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Samples call deprecated operators and odd dtypes on purpose: their warnings are torch's, in both runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> None:
+    plain = _plain_run(case)
+    if plain is None:
+        report.skipped += 1
+        return
+    sparse = any(t.layout is not torch.strided for t in plain.arguments.tensors() + plain.outputs())
+    report.sparse += sparse
+    report.loose += case.loose
+    trial = _Trial(candidate, case, plain, aliasing)
+    failure = trial.first_failure()
+    report.with_grad += trial.compared_gradients
+    if failure is None:
+        report.passed += 1
+    elif sparse and trial.refused:
+        report.refused += 1
+    else:
+        report.failures.append(failure)
+
+
+def _plain_run(case: Case) -> Run | None:
+    """The plain run, with gradients where the operator has them; None where it raises both with and without."""
+    for grad in (True, False) if case.differentiable else (False,):
+        try:
+            return _call(case, case.fresh_arguments(grad))
+        except Exception:  # what torch itself refuses is no sample: the caller counts it as skipped
+            continue
+    return None
+
+
+def _call(case: Case, arguments: Arguments) -> Run:
+    function = callable_of(case.op, case.variant)
+    assert function is not None
+    target = arguments.input
+    if case.variant == "inplace" and target.requires_grad:
+        target = target.clone()  # a leaf that requires grad cannot be mutated
+    seed()
+    return Run(arguments, target, function(target, *arguments.args, **arguments.kwargs))
+
+
+class _Trial:
+    """The wrapped run of one case, compared with the plain one in stages; each stage raises what differs."""
+
+    def __init__(self, candidate: Candidate, case: Case, plain: Run, aliasing: bool) -> None:
+        self._candidate = candidate
+        self._case = case
+        self._plain = plain
+        self._aliasing = aliasing
+        self._grad = any(t.requires_grad for t in plain.arguments.tensors())
+        # A factory that is given no tensor cannot know of the class: its result is plain.
+        self._factory = not plain.arguments.tensors()
+        self._strictness = Comparison(
+            candidate,
+            Values.IGNORED if case.uninitialized else Values.BITS,
+            Plain.ALWAYS if self._factory else Plain.NEVER,
+        )
+        self.compared_gradients = False
+        self.refused = False
+
+    def first_failure(self) -> Failure | None:
+        for name, stage in (("forward", self._forward), ("input", self._inputs), ("grad", self._gradients)):
+            try:
+                stage()
+            except MismatchError as mismatch:
+                return self._failure(name, mismatch.kind, mismatch.detail)
+            except Exception as error:  # whatever a candidate raises where the plain run does not is a finding
+                self.refused = _refuses_layout(error)
+                return self._failure(name, type(error).__name__, str(error).split("\n")[0])
+        return None
+
+    def _failure(self, stage: str, kind: str, detail: str) -> Failure:
+        case = self._case
+        return Failure(case.name, case.variant, case.dtype_name, case.index, stage, kind, detail)
+
+    def _forward(self) -> None:
+        plain, case = self._plain, self._case
+        wrapped = _call(case, case.fresh_arguments(self._grad).map(_leaf_wrapper(self._candidate)))
+        self._strictness.trees("output", plain.result, wrapped.result)
+        if (plain.result is plain.target) != (wrapped.result is wrapped.target):
+            raise MismatchError("identity", "the result is the input itself in one of the runs only")
+        if self._aliasing and not self._factory and case.op.name not in UNDECLARED_ALIAS:
+            aliases(plain.touched(), plain.outputs(), wrapped.touched(), wrapped.outputs())
+        self._wrapped = wrapped
+
+    def _inputs(self) -> None:
+        self._strictness.trees("input", self._plain.touched(), self._wrapped.touched())
+
+    def _gradients(self) -> None:
+        case = self._case
+        if not self._grad or case.uninitialized:
+            return
+        try:
+            expected, cotangents = _differentiate(case, self._plain, None)
+        except Exception:  # torch has no backward for this sample: only the forward can be compared
+            return
+        if not expected:
+            return
+        wrapped_cotangents = [self._candidate.wrap(cotangent) for cotangent in cotangents]
+        got, _ = _differentiate(case, self._wrapped, wrapped_cotangents)
+        # Some C++ derivatives (`repeat` by 0, `normal`) answer `at::zeros` and never ask the class.
+        plain = Plain.ALWAYS if case.op.name in PLAIN_GRADIENT else Plain.ZEROS
+        values = Values.ROUNDING if case.op.name in REORDERED_GRADIENT else Values.BITS
+        Comparison(self._candidate, values, plain).trees("gradient", expected, got)
+        self.compared_gradients = True
+
+
+def _refuses_layout(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, (RuntimeError, ValueError)) and ("sparse" in text or "layout" in text)
+
+
+def _leaf_wrapper(candidate: Candidate) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Wraps each tensor once, as an autograd leaf like the plain one."""
+    made: dict[int, torch.Tensor] = {}
+
+    def wrap(plain: torch.Tensor) -> torch.Tensor:
+        if id(plain) not in made:
+            made[id(plain)] = candidate.wrap(plain.detach()).requires_grad_(plain.requires_grad)
+        return made[id(plain)]
+
+    return wrap
+
+
+def _differentiate(
+    case: Case, run: Run, cotangents: list[torch.Tensor] | None
+) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
+    """Gradients of all leaves for fixed cotangents. The sample's own post-processing removes gauge freedom first."""
+    processed = tree_leaves(case.sample.output_process_fn_grad(run.result))
+    outputs = [leaf for leaf in processed if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    leaves = [tensor for tensor in run.arguments.tensors() if tensor.requires_grad]
+    if not outputs:
+        return [], []
+    if cotangents is None:
+        generator = torch.Generator().manual_seed(SEED)
+        cotangents = [torch.randn(o.shape, dtype=o.dtype, generator=generator) for o in outputs]
+    seed()
+    return list(torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)), cotangents

@@ -1,0 +1,154 @@
+"""Cases: one sample of one operator, in one variant and dtype, and fresh copies of its tensors."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+SEED = 20240229
+DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.bfloat16)
+VARIANTS = ("function", "method", "inplace")
+LIMIT = 5
+
+# Their results hold whatever was in memory, two plain runs differ too: compared by metadata.
+UNINITIALIZED = frozenset(
+    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()
+)
+# Their C++ derivatives ask for a tensor subclass and then take another formula, with another order of the sums:
+# the gradients are compared up to rounding.
+REORDERED_GRADIENT = frozenset({"masked_fill", "prod"})
+# Its Python backward accumulates into buffers from `torch.empty`, so a gradient can be plain.
+PLAIN_GRADIENT = frozenset({"nn.functional.linear_cross_entropy"})
+# They promise no alias in their schema and share storage all the same: not judged on aliasing.
+UNDECLARED_ALIAS = frozenset({"unsafe_chunk", "unsafe_split"})
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one call."""
+
+    input: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def tensors(self) -> list[torch.Tensor]:
+        leaves = tree_leaves((self.input, self.args, self.kwargs))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+        return Arguments(*tree_map_only(torch.Tensor, function, (self.input, self.args, self.kwargs)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one operator, in one variant and dtype."""
+
+    op: OpInfo
+    variant: str
+    dtype: torch.dtype
+    index: int
+    sample: SampleInput
+
+    @property
+    def name(self) -> str:
+        return str(self.op.formatted_name)
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def uninitialized(self) -> bool:
+        # LAPACK's gelsy takes a pivot vector as input, and torch hands it uninitialized memory.
+        return self.op.name in UNINITIALIZED or self.sample.kwargs.get("driver") == "gelsy"
+
+    @property
+    def loose(self) -> bool:
+        """Compared with one of the exceptions that are named above."""
+        return self.uninitialized or self.op.name in REORDERED_GRADIENT | PLAIN_GRADIENT
+
+    @property
+    def differentiable(self) -> bool:
+        return bool(self.op.supports_inplace_autograd if self.variant == "inplace" else self.op.supports_autograd)
+
+    @property
+    def arguments(self) -> Arguments:
+        return Arguments(self.sample.input, self.sample.args, self.sample.kwargs)
+
+    def fresh_arguments(self, grad: bool) -> Arguments:
+        """Copies that no run has touched; those that the sample differentiates are leaves, if ``grad``."""
+        return self.arguments.map(_Copier(grad))
+
+
+class _Copier:
+    """Copies tensors with their geometry: offset, overlap and shared storages too, which ``clone`` would drop."""
+
+    def __init__(self, grad: bool) -> None:
+        self._grad = grad
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def __call__(self, source: torch.Tensor) -> torch.Tensor:
+        if id(source) not in self._copies:
+            copy = self._copy(source.detach())
+            self._copies[id(source)] = copy.requires_grad_(self._grad and source.requires_grad)
+        return self._copies[id(source)]
+
+    def _copy(self, source: torch.Tensor) -> torch.Tensor:
+        if source.layout is not torch.strided:
+            return source.clone()
+        storage = source.untyped_storage()
+        if storage._cdata not in self._storages:
+            self._storages[storage._cdata] = storage.clone()
+        copy = torch.empty(0, dtype=source.dtype)
+        copy.set_(self._storages[storage._cdata], source.storage_offset(), source.size(), source.stride())
+        torch._C._set_conj(copy, source.is_conj())
+        torch._C._set_neg(copy, source.is_neg())
+        return copy
+
+
+def seed() -> None:
+    """Put every generator that operators and samples draw from into one state."""
+    torch.manual_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
+
+
+def shard(index: int, count: int) -> list[OpInfo]:
+    """Every ``count``-th operator of ``op_db``: the shards 0 to ``count - 1`` cover each operator once."""
+    return list(op_db[index::count])
+
+
+def callable_of(op: OpInfo, variant: str) -> Callable[..., Any] | None:
+    """The operator's ``variant``, or None where it has none."""
+    getters = {"function": op.get_op, "method": op.get_method, "inplace": op.get_inplace}
+    found: Callable[..., Any] | None = getters[variant]()
+    return found
+
+
+def cases(
+    ops: Sequence[OpInfo],
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    variants: Sequence[str] = VARIANTS,
+    limit: int | None = LIMIT,
+) -> Iterator[Case]:
+    """All cases of ``ops``: the first ``limit`` samples each (None: all) in every dtype and variant they have."""
+    for op in ops:
+        present = [variant for variant in variants if callable_of(op, variant) is not None]
+        for dtype in dtypes:
+            if dtype not in op.supported_dtypes("cpu"):
+                continue
+            seed()
+            grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
+            samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), limit))
+            for variant, (index, sample) in itertools.product(present, enumerate(samples)):
+                yield Case(op, variant, dtype, index, sample)

@@ -1,0 +1,98 @@
+"""LoggingTensor over PyTorch's own operator samples: equal to the plain run, but for a short list with reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+import torch
+from sweep import DTYPES, LIMIT, Candidate, Failure, shard, sweep
+from sweep.samples import cases
+from torch.testing._internal.common_methods_invocations import op_db
+
+from lamina import LoggingTensor
+
+SHARDS = 16
+LISTED_SHARE = 0.004  # of all samples: the list must stay short
+SKIPPED_SHARE = 0.05  # of all samples: those that torch itself refuses
+CANDIDATE = Candidate(LoggingTensor, LoggingTensor, lambda instance: instance.elem)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Samples that may differ: operator, dtypes and stage, how many in all variants together, and why."""
+
+    op: str
+    reason: str
+    samples: dict[str, int]
+    why: str
+
+    def counts(self) -> Counter[tuple[str, str, str]]:
+        return Counter({(self.op, self.reason, dtype): count for dtype, count in self.samples.items()})
+
+
+ALLOWED = (
+    Allowed(
+        "tensor_split",
+        "forward: RuntimeError",
+        {"float32": 6, "complex64": 6, "int64": 6, "bool": 6, "bfloat16": 6},
+        "C++ reads the indices, here a wrapped tensor, above dispatch",
+    ),
+    Allowed(
+        "linalg_matrix_rank",
+        "forward: type",
+        {"float32": 3, "complex64": 3},
+        "for an empty matrix C++ answers at::zeros above dispatch, which is plain",
+    ),
+    Allowed(
+        "linalg_matrix_rank_hermitian",
+        "forward: type",
+        {"float32": 3, "complex64": 3},
+        "for an empty matrix C++ answers at::zeros above dispatch, which is plain",
+    ),
+    Allowed(
+        "ormqr",
+        "grad: stride",
+        {"float32": 10, "complex64": 10},
+        "the C++ derivative does not work in place where it sees a tensor subclass: equal values, another stride",
+    ),
+)
+
+
+def place(failure: Failure) -> tuple[str, str, str]:
+    return failure.op, failure.reason, failure.dtype
+
+
+@pytest.mark.parametrize("index", range(SHARDS))
+def test_every_sample_equals_the_plain_run(index: int) -> None:
+    ops = shard(index, SHARDS)
+    report = sweep(CANDIDATE, ops, aliasing=True)
+    names = {op.formatted_name for op in ops}
+    expected = sum((entry.counts() for entry in ALLOWED if entry.op in names), Counter[tuple[str, str, str]]())
+    found = Counter(place(failure) for failure in report.failures)
+    unlisted = [str(failure) for failure in report.failures if place(failure) not in expected]
+    assert not unlisted, "\n".join([report.summary(), *unlisted])
+    assert found == expected, f"stale or incomplete list: {expected - found} no longer differ, {found - expected} more"
+    assert report.sparse == 0 or report.refused <= report.sparse
+    assert report.skipped <= SKIPPED_SHARE * report.compared
+    assert report.with_grad > 0
+
+
+def test_the_list_is_short() -> None:
+    listed = sum(sum(entry.samples.values()) for entry in ALLOWED)
+    samples = sum(1 for _ in cases(op_db, DTYPES, limit=LIMIT))
+    assert 0 < listed < LISTED_SHARE * (1 - SKIPPED_SHARE) * samples
+
+
+def test_the_list_names_operators_and_reasons() -> None:
+    assert {entry.op for entry in ALLOWED} <= {op.formatted_name for op in op_db}
+    assert len({(entry.op, entry.reason) for entry in ALLOWED}) == len(ALLOWED)
+    assert all(entry.why for entry in ALLOWED)
+
+
+def test_the_class_runs_under_its_own_handler() -> None:
+    """The candidate is what it claims to be: a wrapper whose results are wrappers."""
+    wrapped = CANDIDATE.wrap(torch.arange(3.0))
+    assert type(wrapped.sin()) is LoggingTensor
+    assert torch.equal(CANDIDATE.unwrap(wrapped.sin()), torch.arange(3.0).sin())
