@@ -10,7 +10,7 @@ from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, Case
 from .ours import LOGGING, TRANSPARENT, load_ours
 from .peers import HAND_WRITTEN, load_peers
 from .results import Figure, Results, Share, Slope
-from .subjects import PLAIN, Absence, Subject
+from .subjects import PLAIN, Subject
 from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure, paired_ratio
 from .trials import Gap, Trial
 
@@ -42,7 +42,8 @@ class Options:
 
 def run(options: Options = Options(), progress: Progress = str) -> Results:
     """Measure, and return all figures with the reasons for those that are missing."""
-    subjects, absences = load_all()
+    peers, absences = load_peers()
+    subjects = [*load_ours(), *peers]
     results = Results(describe_machine(), options.timing(), absences=absences)
     results.subjects = {subject.name: subject.origin for subject in [PLAIN, *subjects]}
     for case in options.cases():
@@ -53,13 +54,6 @@ def run(options: Options = Options(), progress: Progress = str) -> Results:
             progress(case.op)
             add_shares(results, case, subjects)
     return results
-
-
-def load_all() -> tuple[list[Subject], list[Absence]]:
-    """lamina's subjects, then the peers; and the reason for each that is not here."""
-    peers, missing_peers = load_peers()
-    ours, missing_ours = load_ours()
-    return [*ours, *peers], [*missing_ours, *missing_peers]
 
 
 def trials_of(case: Case, subjects: Sequence[Subject], layers: int) -> Iterator[Trial]:

@@ -1,16 +1,22 @@
-"""lamina's own subjects: a LoggingTensor with no log in scope, and the plainest wrapper that can be declared."""
+"""lamina's own subjects: the plainest wrapper that can be declared, and a LoggingTensor with no log in scope."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
-
 from torch import Tensor
 
-from .subjects import Absence, Subject, load_subjects
+import lamina
+
+from .subjects import Subject
 
 TRANSPARENT = "lamina Transparent"
 LOGGING = "lamina LoggingTensor"
+
+
+class Transparent(lamina.WrapperTensor):
+    """One inner tensor, no rule of its own: every op runs on the inner tensor and its result is wrapped."""
+
+    elem: Tensor
+    fallback = lamina.Fallback.UNWRAP
 
 
 def _elem(outer: Tensor) -> Tensor:
@@ -18,25 +24,10 @@ def _elem(outer: Tensor) -> Tensor:
     return inner
 
 
-def _transparent() -> Subject:
-    import lamina
-
-    class Transparent(lamina.WrapperTensor):
-        elem: Tensor
-        fallback = lamina.Fallback.UNWRAP
-
-    return Subject(TRANSPARENT, f"lamina {version('lamina')}", Transparent, _elem)
-
-
-def _logging() -> Subject:
-    import lamina
-
-    return Subject(LOGGING, f"lamina {version('lamina')}", lamina.LoggingTensor, _elem)
-
-
-_OURS: dict[str, Callable[[], Subject]] = {TRANSPARENT: _transparent, LOGGING: _logging}
-
-
-def load_ours() -> tuple[list[Subject], list[Absence]]:
-    """lamina's subjects, and the reason for each that cannot be had."""
-    return load_subjects(_OURS)
+def load_ours() -> list[Subject]:
+    """lamina's subjects."""
+    origin = f"lamina {lamina.__version__}"
+    subjects = [Subject(TRANSPARENT, origin, Transparent, _elem)]
+    if hasattr(lamina, "LoggingTensor"):
+        subjects.append(Subject(LOGGING, origin, lamina.LoggingTensor, _elem))
+    return subjects

@@ -116,7 +116,7 @@ def _wrap_no_op(plain: Tensor) -> Tensor:
     return _make_wrapper_subclass(NoOp, plain.size(), plain.stride(), dtype=plain.dtype, device=plain.device)
 
 
-class EmptyDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class EmptyDispatchMode(TorchDispatchMode):
     """A dispatch mode that only calls on."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -154,7 +154,7 @@ def _two_tensor() -> Subject:
     from torch.testing._internal.two_tensor import TwoTensor
 
     def wrap(plain: Tensor) -> Tensor:
-        twin: Tensor = TwoTensor(plain, plain.clone())  # type: ignore[no-untyped-call]
+        twin: Tensor = TwoTensor(plain, plain.clone())
         return twin
 
     return Subject("TwoTensor", f"torch {torch.__version__}", wrap, _inner("a"))

@@ -15,7 +15,7 @@ from .results import Figure, Results
 from .subjects import MAX_LAYERS, PLAIN
 from .timing import Summary
 
-FILE_WIDTH = 160
+FILE_WIDTH = 180
 OPS = [case.op for case in CASES]
 Rows = list[list[str]]
 
@@ -153,7 +153,7 @@ def _print_rich(shown: list[Table]) -> None:
     for table in shown:
         grid = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
         for number, head in enumerate(table.heads):
-            grid.add_column(head, justify="right" if number else "left")
+            grid.add_column(head, justify="right" if number else "left", no_wrap=not number)
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
         console.print(grid)

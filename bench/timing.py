@@ -43,7 +43,6 @@ class Settings:
 
     rounds: int = 60
     loop_ns: int = 2_000_000
-    warmup_calls: int = 20
     warmup_ns: int = 2_000_000
     seed: int = 0
     clock: Clock = time.perf_counter_ns
@@ -135,7 +134,9 @@ def measure(variants: Sequence[Variant], settings: Settings = Settings()) -> Mea
     result = Measurement({name: [] for name in names})
     with quiet_machine():
         for variant in variants:
-            result.calls[variant.name] = _warm_up(variant, settings)
+            _calls_that_take(settings.warmup_ns, variant, settings.clock)
+        # Only once all are warm: a loop sized while cold would be shorter than the others', and cost more.
+        result.calls = {variant.name: _calibrate(variant, settings) for variant in variants}
         for _ in range(settings.rounds):
             for variant in order.sample(variants, len(variants)):
                 calls = result.calls[variant.name]
@@ -143,14 +144,17 @@ def measure(variants: Sequence[Variant], settings: Settings = Settings()) -> Mea
     return result
 
 
-def _warm_up(variant: Variant, settings: Settings) -> int:
-    """Run until warm; return how many calls fill one loop."""
+def _calls_that_take(nanoseconds: int, variant: Variant, clock: Clock) -> tuple[int, int]:
+    """Double the calls until one loop takes so long; return them and the nanoseconds that they took."""
     calls = 1
-    while True:
-        elapsed = max(1, _time_loop(variant, calls, settings.clock))
-        if elapsed >= settings.warmup_ns or calls >= settings.warmup_calls:
-            break
+    while (elapsed := max(1, _time_loop(variant, calls, clock))) < nanoseconds:
         calls *= 2
+    return calls, elapsed
+
+
+def _calibrate(variant: Variant, settings: Settings) -> int:
+    """How many calls fill one loop."""
+    calls, elapsed = _calls_that_take(settings.loop_ns // 2, variant, settings.clock)
     return max(1, round(settings.loop_ns * calls / elapsed))
 
 

@@ -13,9 +13,9 @@ import torch
 
 from lamina.bench import peers
 from lamina.bench.budgets import budgets
-from lamina.bench.cases import CASES, CIRCUMSTANCES, EAGER, LARGE_ADD, Case, forward_case, tensors_in
+from lamina.bench.cases import CASES, CIRCUMSTANCES, EAGER, LARGE_ADD, Case, Circumstance, forward_case, tensors_in
 from lamina.bench.layers import Options, add_shares, main, run, time_trials, trials_of
-from lamina.bench.ours import TRANSPARENT
+from lamina.bench.ours import LOGGING, TRANSPARENT, load_ours
 from lamina.bench.peers import HAND_WRITTEN, HandWritten, load_peers
 from lamina.bench.plot import write_plot
 from lamina.bench.report import as_json, gap_lines, print_results, tables
@@ -33,7 +33,7 @@ from lamina.bench.timing import (
 )
 from lamina.bench.trials import Gap, Trial, WrongResultError
 
-BRIEF = Settings(rounds=3, loop_ns=1, warmup_calls=1, warmup_ns=1)
+BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
 SMALL_CASES = [case for case in CASES if case.op != LARGE_ADD]
 ADD = next(case for case in CASES if case.op == "add")
 
@@ -93,7 +93,7 @@ def test_a_variant_against_itself_is_one_however_the_machine_drifts() -> None:
         rounds["seen"] += 1
         clock.spend(10 * rounds["pace"])
 
-    settings = Settings(rounds=8, loop_ns=1, warmup_calls=1, warmup_ns=1, clock=clock)
+    settings = Settings(rounds=8, loop_ns=1, warmup_ns=1, clock=clock)
     measured = measure([Variant("a", slower_every_round), Variant("a again", slower_every_round)], settings)
     assert measured.time("a").upper_quartile > measured.time("a").lower_quartile
     assert measured.ratio("a again", "a") == summary(1.0)
@@ -112,8 +112,8 @@ def test_rounds_of_unequal_number_cannot_be_paired() -> None:
 def test_every_round_runs_all_variants_in_a_new_order() -> None:
     calls: list[str] = []
     variants = [Variant(name, calls.append, (name,)) for name in "abcd"]
-    measure(variants, Settings(rounds=10, loop_ns=0, warmup_calls=1, warmup_ns=1))
-    timed = calls[4:]
+    measure(variants, Settings(rounds=10, loop_ns=0, warmup_ns=1))
+    timed = calls[8:]  # one warm-up and one calibrating call each
     rounds = ["".join(timed[start : start + 4]) for start in range(0, 40, 4)]
     assert all(sorted(each) == list("abcd") for each in rounds)
     assert len(set(rounds)) > 3
@@ -254,9 +254,9 @@ def test_an_operation_that_raises_is_a_gap_with_its_reason(hand_written: Subject
 
 def test_what_cannot_be_repeated_is_a_gap() -> None:
     no_op = next(subject for subject in load_peers()[0] if not subject.computes)
-    view = next(case for case in CASES if case.op == "t")
-    Trial(view, no_op, 1, EAGER).check()
-    prepared = Trial(view, no_op, 1, EAGER).prepare()
+    linear = next(case for case in CASES if case.op == "linear")
+    Trial(linear, no_op, 1, EAGER).check()
+    prepared = Trial(linear, no_op, 1, EAGER).prepare()
     assert isinstance(prepared, Gap)
     assert "differentiable view" in prepared.reason
 
@@ -309,6 +309,21 @@ def test_the_hand_written_wrapper_updates_in_place() -> None:
     assert torch.equal(outer.elem, torch.full((2,), 2.0))
 
 
+@pytest.mark.parametrize("layers", [1, 4])
+@pytest.mark.parametrize("case", SMALL_CASES, ids=lambda case: case.op)
+@pytest.mark.parametrize("subject", load_ours(), ids=lambda subject: subject.name)
+def test_the_types_of_lamina_pass_the_gate(subject: Subject, case: Case, layers: int) -> None:
+    assert isinstance(Trial(case, subject, layers, EAGER).prepare(), Variant)
+
+
+@pytest.mark.parametrize("circumstance", CIRCUMSTANCES, ids=lambda circumstance: circumstance.name)
+@pytest.mark.parametrize("subject", load_ours(), ids=lambda subject: subject.name)
+def test_the_types_of_lamina_pass_in_all_circumstances(subject: Subject, circumstance: Circumstance) -> None:
+    gaps = [Trial(case, subject, 1, circumstance).prepare() for case in SMALL_CASES]
+    left = {gap.op for gap in gaps if isinstance(gap, Gap)}
+    assert left == ({"add_", "_foreach_add_"} if circumstance.requires_grad else set())
+
+
 def test_a_no_op_answer_holds_only_in_its_scope() -> None:
     answer = torch.ones(1)
     with peers.prepared_answer(answer):
@@ -337,7 +352,7 @@ def results() -> Results:
 def test_every_trial_is_a_figure_or_a_gap_with_a_reason(results: Results) -> None:
     assert all(gap.reason.strip() for gap in results.gaps)
     told = {(each.op, each.subject, each.layers, each.circumstance) for each in [*results.figures, *results.gaps]}
-    subjects = load_peers()[0]
+    subjects = [*load_ours(), *load_peers()[0]]
     for case in (case for case in CASES if case.op in ("add", "t", "add_")):
         for trial in trials_of(case, subjects, 4):
             assert (case.op, trial.subject.name, trial.layers, trial.circumstance.name) in told
@@ -346,7 +361,7 @@ def test_every_trial_is_a_figure_or_a_gap_with_a_reason(results: Results) -> Non
 
 def test_all_depths_and_circumstances_are_there(results: Results) -> None:
     for depth in (1, 2, 3, 4):
-        for subject in (HAND_WRITTEN, "TwoTensor", "torch LoggingTensor", "empty dispatch mode", "empty function mode"):
+        for subject in (TRANSPARENT, LOGGING, HAND_WRITTEN, "TwoTensor", "torch LoggingTensor", "empty dispatch mode"):
             assert results.figure("add", subject, depth) is not None
     for circumstance in CIRCUMSTANCES:
         assert results.figure("add", PLAIN.name, 0, circumstance.name) is not None
