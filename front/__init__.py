@@ -16,6 +16,7 @@ from .subclasses.core.errors import (
     RegistrationError,
     RuleConflictError,
     RuleTypeError,
+    ShardingError,
     UnwrittenError,
 )
 from .subclasses.core.policy import Fallback, Gradients, strict
@@ -43,6 +44,7 @@ __all__ = [
     "RegistrationError",
     "RuleConflictError",
     "RuleTypeError",
+    "ShardingError",
     "UnwrittenError",
     "WrapperTensor",
     "op_table",

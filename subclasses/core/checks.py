@@ -1,4 +1,4 @@
-"""Checks the arguments of a constructor. Only ``cls(...)`` comes by here; ops build their results from checked parts."""
+"""Checks the arguments of a constructor. Only ``cls(...)`` comes by here; ops build results from checked parts."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _checked(cls: Any, field: Field, value: Any) -> Any:
             hash(value)
         except TypeError as error:
             raise InnerTensorError(
-                f"{cls.__name__}: the context {field.name!r} can't be hashed: {value!r}. Context guards compilation and "
-                "is compared by value: use a frozen dataclass, a tuple, an enum, a number or a string."
+                f"{cls.__name__}: the context {field.name!r} can't be hashed: {value!r}. Context guards compilation "
+                "and is compared by value: use a frozen dataclass, a tuple, an enum, a number or a string."
             ) from error
         if isinstance(value, torch.Tensor):
             raise InnerTensorError(
@@ -62,8 +62,8 @@ def _checked(cls: Any, field: Field, value: Any) -> Any:
 def _checked_tensor(cls: Any, name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(
-            f"{cls.__name__}: the inner tensor {name!r} is a {type(value).__name__}: {value!r}. Pass a torch.Tensor, e.g. "
-            "torch.as_tensor(value)."
+            f"{cls.__name__}: the inner tensor {name!r} is a {type(value).__name__}: {value!r}. Pass a torch.Tensor, "
+            "e.g. torch.as_tensor(value)."
         )
     if value.layout is not torch.strided:
         raise LayoutError(cls, name, value.layout)

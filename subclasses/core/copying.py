@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import pickle
 from typing import Any
 
 import torch
+
+from .errors import InnerTensorError
+from .private import cache_key
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
@@ -51,6 +56,28 @@ def rebuild(cls: Any, values: tuple[Any, ...], requires_grad: bool, attributes: 
     result.requires_grad_(requires_grad)
     vars(result).update(attributes)
     return result
+
+
+def stable_hash(wrapper: Any) -> str:
+    """A digest of class, context and inner metadata, equal across processes: part of the compile cache's key.
+
+    Raises:
+        InnerTensorError: a context value can't be pickled.
+    """
+    cls = type(wrapper)
+    names, context = cls.__tensor_flatten__(wrapper)
+    inner = [_inner_key(getattr(wrapper, name)) for name in names]
+    key = (cls.__module__, cls.__qualname__, tuple(wrapper.shape), wrapper.requires_grad, names, context, inner)
+    try:
+        return hashlib.blake2b(pickle.dumps(key), digest_size=16).hexdigest()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InnerTensorError(
+            f"the context of {cls.__name__} can't be pickled, which the compile cache asks for: {context!r} ({error})"
+        ) from error
+
+
+def _inner_key(tensor: Any) -> Any:
+    return stable_hash(tensor) if hasattr(type(tensor), "declaration") else cache_key(tensor)
 
 
 def _field_names(wrapper: Any) -> set[str]:

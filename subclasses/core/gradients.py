@@ -14,8 +14,8 @@ import torch
 from .policy import Gradients
 
 
-def keep_gradient(tensor: torch.Tensor, cls: type) -> None:
-    """Sees to it that the gradient of ``tensor``, which is no ``cls``, will be of its own type."""
+def keep_gradient(tensor: torch.Tensor) -> None:
+    """Sees to it that the gradient of ``tensor``, which meets a wrapper of another class, will be of its own type."""
     if not tensor.requires_grad or not torch.is_grad_enabled():
         return
     hooks = tensor._backward_hooks

@@ -58,7 +58,7 @@ class _Decode:
             return value
         if type(value) is not self.cls:
             self.complex |= value.is_complex() or value.is_neg()
-            keep_gradient(value, self.cls)
+            keep_gradient(value)
             return value
         if id(value) not in self.values:
             self.values[id(value)] = value.decode()

@@ -93,6 +93,13 @@ def has_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
 
 
+def cache_key(tensor: torch.Tensor) -> Any:
+    """The metadata of a plain tensor that the compile cache tells tensors apart by."""
+    from torch._inductor.codecache import extract_tensor_metadata_for_cache_key
+
+    return extract_tensor_metadata_for_cache_key(tensor)
+
+
 def is_conj(tensor: torch.Tensor) -> bool:
     return tensor.is_conj()
 
@@ -231,3 +238,24 @@ def dispatch_mode_on_top() -> object:
 def function_mode_on_top() -> object:
     """The innermost function mode of this thread."""
     return torch.overrides._get_current_function_mode()
+
+
+def never_compile(function: Callable[..., Any]) -> None:
+    """Dynamo passes by the function, and by all that it calls. ``torch._dynamo.disable`` does the same with a Python
+    frame more (3 us a call) and an import of Dynamo (1 s) at the first."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+def name_of_packet(packet: OpOverloadPacket) -> str:
+    """``aten::add``, for ``torch.ops.aten.add``."""
+    return packet._qualified_op_name
+
+
+_TRACING_MODES = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL)
+
+
+def is_tracing() -> bool:
+    """Dynamo, export, AOTAutograd or ``make_fx`` is at work: what runs is recorded in a graph."""
+    return torch.compiler.is_compiling() or any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)

@@ -21,7 +21,7 @@ Key = OpOverload | Kind
 
 @dataclass(frozen=True)
 class Rule:
-    """A function that answers for an overload or a kind. ``call(op, *args, **kwargs)`` binds schema names and defaults."""
+    """A function that answers for an overload or a kind. ``call(op, *args, **kwargs)`` binds names and defaults."""
 
     key: Key
     function: Callable[..., Any]

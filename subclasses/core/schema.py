@@ -43,7 +43,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result of a schema: ``same_as`` the argument that it returns, or ``view_of`` the one whose memory it shares."""
+    """One result: ``same_as`` the argument that it returns, or ``view_of`` the one whose memory it shares."""
 
     tensor: bool
     listed: bool
@@ -52,7 +52,9 @@ class Result:
 
 
 # Written without the schema saying so: https://github.com/pytorch/pytorch/issues/50886
-_HIDDEN_WRITES = dict.fromkeys(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), ("running_mean", "running_var"))
+_HIDDEN_WRITES = dict.fromkeys(
+    ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"), ("running_mean", "running_var")
+)
 _COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
 # Backends whose own kernel makes a composite one a mere default.
 _BACKEND_KEYS = ("CPU", "CUDA", "Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -92,8 +94,8 @@ class OpFacts:
 
     @cached_property
     def changes_geometry(self) -> bool:
-        """Writes may leave a written argument with another shape or stride: ``t_``, ``resize_``, ``out=``, and some that
-        resize on the quiet (``addbmm_`` of a broadcast input). Element-wise in-place ops can't."""
+        """Writes may leave a written argument with another shape or stride: ``t_``, ``resize_``, ``out=``, and some
+        that resize on the quiet (``addbmm_``). Element-wise in-place ops can't."""
         return bool(self.written) and not (Kind.POINTWISE in self.kinds and Kind.OUT not in self.kinds)
 
     @cached_property

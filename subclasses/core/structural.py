@@ -1,7 +1,7 @@
 """The structural rules of every wrapper: ops that do the same to each inner tensor, whatever the values mean.
 
-They hold for classes with several inner tensors, and for those that decode; a one-tensor UNWRAP class runs the op on its
-inner tensor anyway.
+They hold for classes with several inner tensors, and for those that decode; a one-tensor UNWRAP class runs the op on
+its inner tensor anyway.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | No
     if memory_format is torch.contiguous_format and self.is_contiguous():
         return map_inner(self, lambda t: op(t, memory_format=memory_format))
     return op(self.decode(), memory_format=memory_format)
+
+
+def _as_strided(op: OpOverload, self: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
+    if same and storage_offset in (None, self.storage_offset()):
+        return map_inner(self, torch.ops.aten.alias.default)
+    return op(self.decode(), size, stride, storage_offset)
 
 
 def _to_copy(
@@ -98,6 +105,7 @@ def structural_rules(owner: str) -> RuleBook:
     for function, *keys in (
         (_same_op, aten.detach.default, aten.alias.default, aten.lift_fresh.default),
         (_clone, aten.clone.default),
+        (_as_strided, aten.as_strided.default),
         (_to_copy, aten._to_copy.default),
         (_copy_, aten.copy_.default),
         (_pin_memory, aten._pin_memory.default),

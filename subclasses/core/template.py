@@ -108,9 +108,8 @@ def _pieces(declaration: Declaration, overridden: bool) -> dict[str, str]:
 
 def _store(field: Field) -> str:
     if field.role is Role.RUN:
-        return f"self.__dict__.update({{f'{field.name}_{{i}}': t for i, t in enumerate({field.name})}}, " + (
-            f"{field.name}_count=len({field.name}))"
-        )
+        parts = f"{{f'{field.name}_{{i}}': t for i, t in enumerate({field.name})}}"
+        return f"self.__dict__.update({parts}, {field.name}_count=len({field.name}))"
     return f"self.{field.name} = {field.name}"
 
 

@@ -70,12 +70,12 @@ def _two(cls: Any, facts: OpFacts) -> Runner:
         else:
             like, right = first, second
             if isinstance(second, torch.Tensor):
-                keep_gradient(second, cls)
+                keep_gradient(second)
         if type(first) is cls:
             like, left = first, inner_of(first)
         else:
             left = first
-            keep_gradient(first, cls)
+            keep_gradient(first)
         return rewrap(cls, like, call(left, right, *rest, **kwargs))
 
     return run
@@ -89,7 +89,7 @@ def _write(cls: Any, facts: OpFacts) -> Runner:
         if rest and type(rest[0]) is cls:
             rest[0] = inner_of(rest[0])
         elif rest and isinstance(rest[0], torch.Tensor):
-            keep_gradient(rest[0], cls)
+            keep_gradient(rest[0])
         call(inner_of(target) if type(target) is cls else target, *rest, **kwargs)
         return target
 
@@ -138,7 +138,7 @@ class Peel:
         if isinstance(value, torch.Tensor):
             if value.is_complex():
                 self.complex = True
-            keep_gradient(value, self.cls)
+            keep_gradient(value)
             return value
         if isinstance(value, (list, tuple)):
             return [self(v) for v in value]

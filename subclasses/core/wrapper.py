@@ -21,6 +21,7 @@ from .private import OpOverload, disabled_torch_function
 from .resolver import resolve, super_entry
 from .rules import RuleBook
 from .schema import as_dispatched, facts_of
+from .sharding import from_gathered, leaves_to_gather
 from .structural import same_structure, structural_rules
 from .table import OpTable, Table
 from .template import Generated, OuterMetadata, generate
@@ -32,8 +33,9 @@ _OPTIONS = frozenset({"fallback", "precedence", "gradients"})
 class WrapperTensor(torch.Tensor):
     """Base class of tensors that hold inner tensors and have no storage of their own.
 
-    The body of a subclass declares its fields: ``torch.Tensor`` (or ``torch.Tensor | None``, ``tuple[torch.Tensor, ...]``)
-    is an inner tensor, anything else is static context: immutable, hashable, compared by value.
+    The body of a subclass declares its fields: ``torch.Tensor`` (or ``torch.Tensor | None``,
+    ``tuple[torch.Tensor, ...]``) is an inner tensor, anything else is static context: immutable, hashable,
+    compared by value.
 
     >>> class Celsius(WrapperTensor):
     ...     elem: torch.Tensor
@@ -110,7 +112,7 @@ class WrapperTensor(torch.Tensor):
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
-        """For observers: wraps ``run(args, kwargs)``, the answer of this class to ``op``, once, when its entry is made."""
+        """For observers: wraps ``run(args, kwargs)``, this class's answer to ``op``, once, when its entry is made."""
         return run
 
     def store(self, values: torch.Tensor) -> None:
@@ -192,6 +194,39 @@ class WrapperTensor(torch.Tensor):
     ) -> Self:
         result: Self = cls._generated.unflatten(cls, inner, context, outer_size, outer_stride)
         return result
+
+    def _stable_hash_for_caching(self) -> str:
+        return copying.stable_hash(self)
+
+    def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
+        """A compiled backward was traced with another tangent: what can be had of it without loss, or None."""
+        if expected_type is torch.Tensor:
+            return self.to_plain()
+        if expected_type is None and type(self).fallback is Fallback.UNWRAP:
+            inner = {name: getattr(self, name) for name in self.__tensor_flatten__()[0]}
+            return type(self).__tensor_unflatten__(inner, context, self.size(), self.stride())
+        return None
+
+    # FSDP2
+
+    def fsdp_pre_all_gather(
+        self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
+    ) -> tuple[tuple[torch.Tensor, ...], Any]:
+        """The leaves that FSDP2 gathers for this shard.
+
+        Raises:
+            ShardingError: an inner tensor does not follow dim 0.
+        """
+        return leaves_to_gather(self, mesh.size(), outer_size)
+
+    def fsdp_post_all_gather(
+        self: Self, all_gather_outputs: Any, metadata: Any, param_dtype: torch.dtype, *, out: Any = None
+    ) -> tuple[Self, tuple[torch.Tensor, ...]] | None:
+        """The whole wrapper from the gathered leaves; with ``out`` they are its leaves already."""
+        if out is not None:
+            return None
+        whole = from_gathered(self, all_gather_outputs, metadata)
+        return whole, tuple(leaf_tensors(whole))
 
     # what C++ would answer from memory that is not there
 

@@ -1,0 +1,40 @@
+"""The FSDP2 hooks: a sharded wrapper is gathered leaf by leaf and put together again.
+
+Without them FSDP2 silently unwraps a wrapper to whatever one inner tensor is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .errors import ShardingError
+from .fields import leaf_tensors, map_inner
+
+
+def leaves_to_gather(wrapper: Any, world_size: int, outer_size: torch.Size) -> tuple[tuple[torch.Tensor, ...], int]:
+    """The leaves of a shard, each padded along dim 0 to what an even shard would hold, and the rows of the whole."""
+    rows = outer_size[0]
+    padded = -(-rows // world_size)
+    leaves = tuple(leaf_tensors(wrapper))
+    for leaf in leaves:
+        if leaf.dim() == 0 or leaf.size(0) != wrapper.size(0):
+            raise ShardingError(type(wrapper), tuple(leaf.shape), tuple(wrapper.shape))
+    return tuple(_padded(leaf, padded) for leaf in leaves), rows
+
+
+def from_gathered(shard: Any, gathered: Sequence[torch.Tensor], rows: int) -> Any:
+    """The whole wrapper: ``shard`` with the gathered leaves, cut to ``rows``, in place of its own."""
+    return _replaced(shard, iter([leaf[:rows] for leaf in gathered]))
+
+
+def _padded(leaf: torch.Tensor, rows: int) -> torch.Tensor:
+    if leaf.size(0) == rows:
+        return leaf.contiguous()
+    return torch.cat([leaf, leaf.new_zeros((rows - leaf.size(0), *leaf.shape[1:]))])
+
+
+def _replaced(wrapper: Any, leaves: Iterator[torch.Tensor]) -> Any:
+    return map_inner(wrapper, lambda t: _replaced(t, leaves) if hasattr(type(t), "declaration") else next(leaves))

@@ -1,0 +1,91 @@
+"""FSDP2 over gloo: sharded training equals unsharded training, with the class kept."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import lamina
+
+
+class Transparent(lamina.WrapperTensor):
+    elem: torch.Tensor
+    fallback = lamina.Fallback.UNWRAP
+
+
+class Scaled(lamina.WrapperTensor):
+    """Its scale has one value a tensor, so it can't be cut along dim 0."""
+
+    elem: torch.Tensor
+    scale: torch.Tensor
+    fallback = lamina.Fallback.PLAIN
+
+    def decode(self) -> torch.Tensor:
+        return self.elem * self.scale
+
+
+def make(hidden: int, depth: int) -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 4))
+    for layer in (model[0], model[2]):
+        weight: torch.Tensor = layer.weight.detach()
+        for _ in range(depth):
+            weight = Transparent(weight)
+        layer.weight = torch.nn.Parameter(weight)
+    return model
+
+
+def train(rank: int, world: int, port: int, hidden: int, depth: int, out: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    plain, sharded = make(hidden, 0), make(hidden, depth)
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (world,)))
+    optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (plain, sharded)]
+    x = torch.randn(5, 8)
+    for _ in range(3):
+        losses = []
+        for model, optimizer in zip((plain, sharded), optimizers, strict=True):
+            y = model(x)
+            loss = (y.to_plain() if isinstance(y, Transparent) else y).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.detach())
+        # the reduction over ranks adds equal gradients and divides: exact for 1 and 2 ranks
+        assert torch.equal(losses[0], losses[1])
+    assert type(sharded[0].weight._local_tensor) is Transparent
+    whole = sharded[0].weight.full_tensor()
+    assert torch.equal(whole.to_plain(), plain[0].weight)
+    if rank == 0:
+        Path(out).write_text("done")
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@pytest.mark.parametrize(("world", "hidden", "depth"), [(1, 16, 1), (2, 7, 1), (2, 8, 2)])
+def test_sharded_equals_unsharded(world: int, hidden: int, depth: int, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    mp.spawn(train, (world, free_port(), hidden, depth, str(done)), nprocs=world)
+    assert done.read_text() == "done"
+
+
+def test_an_inner_tensor_that_does_not_follow_dim_0_is_refused() -> None:
+    class Mesh:
+        def size(self) -> int:
+            return 2
+
+    tensor = Scaled(torch.ones(4, 3), torch.ones(1, 1))
+    with pytest.raises(lamina.ShardingError, match=r"\(1, 1\).*scale of shape \(rows, 1\)"):
+        tensor.fsdp_pre_all_gather(Mesh(), torch.Size([8, 3]), (3, 1), None, None)
