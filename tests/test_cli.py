@@ -7,7 +7,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from unittest.mock import create_autospec
+from types import ModuleType
+from unittest.mock import Mock, call, create_autospec
 
 import pytest
 import torch
@@ -136,6 +137,19 @@ def test_failure_inside_of_a_module_is_not_taken_for_a_missing_module(my_types: 
     assert result.exception.name == "no_such_module_at_all"
 
 
+def test_demo_gets_its_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    demo = ModuleType("lamina.demo")
+    demo.run = Mock()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lamina.demo", demo)
+    assert run("demo").exit_code == 0
+    assert run("demo", "--quick", "--json", "--out", str(tmp_path), "--seed", "7").exit_code == 0
+    assert demo.run.call_args_list == [
+        call(quick=False, json=False, out=Path(), seed=0),
+        call(quick=True, json=True, out=tmp_path, seed=7),
+    ]
+    assert run("demo", "--seed", "seven").exit_code == 2
+
+
 def test_bench_layers_gets_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = create_autospec(lamina.bench.layers.main, return_value=3)
     monkeypatch.setattr(lamina.bench.layers, "main", measure)
@@ -144,7 +158,7 @@ def test_bench_layers_gets_its_arguments(monkeypatch: pytest.MonkeyPatch) -> Non
     measure.assert_called_once_with(["--quick", "--op", "add", "--json", "x.json"])
 
 
-def test_bench_layers_has_its_own_help_and_usage_errors(capfd: pytest.CaptureFixture[str]) -> None:
+def test_bench_layers_has_its_own_help_and_usage_errors() -> None:
     assert "--plot" in run("bench", "layers", "--help").output
     assert run("bench", "layers", "--nope").exit_code == 2
 
