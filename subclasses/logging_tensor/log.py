@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..core.errors import LaminaError
 from .module_path import module_path
 from .phase import current_phase
-from .record import Layer, OpRecord, Phase, describe_call, describe_error, describe_result, name_of
-from .scope import LIVE, LogHandle, enter_scope, hold, leave_scope, muted, register, release, unregister
+from .record import Layer, OpRecord, Phase, Value, describe_call, describe_error, describe_result, name_of
+from .scope import LIVE, LogHandle, enter_scope, forks, hold, leave_scope, muted, register, release, unregister
 from .sinks import ListSink, Sink, chrome_event
 from .tally import Tally
 
@@ -72,7 +72,7 @@ class Log:
         self._indices = itertools.count()
         self._depth = _Depth()
         self._lock = threading.RLock()
-        self._process = os.getpid()
+        self._process = forks()
         self._token = uuid.uuid4().hex
         self._handled = False
         weakref.finalize(self, _forget, self._token, self._outlets)
@@ -140,17 +140,19 @@ class Log:
         inputs, keywords = describe_call(args, kwargs)
         index, depth = next(self._indices), self._depth.level
         self._depth.level = depth + 1
-        outputs, failure = (), None
+        outputs: tuple[Value, ...] = ()
+        failure = None
         start = perf_counter_ns()
         try:
             result = run(*args, **kwargs)
             duration = perf_counter_ns() - start
-            outputs = describe_result(result)
-            return result
         except BaseException as error:
             duration = perf_counter_ns() - start
             failure = describe_error(error)
             raise
+        else:
+            outputs = describe_result(result)
+            return result
         finally:
             self._depth.level = depth
             thread = threading.get_native_id()
@@ -167,7 +169,7 @@ class Log:
 
     def add(self, record: OpRecord) -> None:
         """Hands a record to all sinks."""
-        if os.getpid() != self._process:
+        if self._process != forks():
             return
         with self._lock, muted():
             self._tally.add(record.phase, record.op)
@@ -233,7 +235,7 @@ class _Outlet:
             return
         try:
             self.sink.write(record)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever an author's sink raises is told, and the run goes on
             self.failed = True
             text = f"{type(self.sink).__name__} raised {describe_error(error)}; the log goes on without it"
             warnings.warn(text, SinkWarning, stacklevel=5)
@@ -242,7 +244,7 @@ class _Outlet:
         """What the sink raised, if that is news."""
         try:
             self.sink.close()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the caller raises it, after the other sinks were closed
             return None if self.failed else error
         return None
 

@@ -1,6 +1,6 @@
 """The path of the module that runs, such as ``encoder.0.linear``: read off the Python stack, so nothing is installed.
 
-``torch.utils.module_tracker.ModuleTracker`` was tried first. A module that raises stays in its set, its set is shared by
+``torch.utils.module_tracker.ModuleTracker`` was tried first. A module that raises stays in its set, the set is one for
 all threads, and with its global hooks ``torch.compile(module, fullgraph=True)`` fails; any global hook makes a
 compiled module warn. Walking the stack costs some 2 us for each recorded operator, and nothing where none is recorded.
 

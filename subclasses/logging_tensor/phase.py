@@ -72,7 +72,7 @@ def _is_running(frame: FrameType) -> bool:
     return caller is not None
 
 
-def _before_step(optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def _before_step(_: Optimizer, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     if torch.compiler.is_compiling():  # traced, the hook would be part of the compiled step
         return None
     _thread.steps.append(_Step(sys._getframe(1), backward_id()))
@@ -83,7 +83,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> tup
     return None
 
 
-def _after_step(optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> None:
+def _after_step(*_: Any) -> None:
     if torch.compiler.is_compiling():
         return
     steps, frame = _thread.steps, sys._getframe(1)

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 
-from ..core.private import OpOverload, metadata_only
+from ..core.private import OpOverload, OpOverloadPacket, metadata_only, name_of_packet
 
 Phase: TypeAlias = Literal["forward", "backward", "optimizer"]
 Layer: TypeAlias = Literal["subclass", "dispatch", "function", "compiled"]
@@ -50,7 +50,7 @@ class TensorMeta:
         }
 
 
-Value: TypeAlias = "TensorMeta | bool | int | float | complex | str | None | tuple[Value, ...]"
+Value: TypeAlias = "TensorMeta | bool | int | float | complex | str | tuple[Value, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +141,13 @@ def describe_result(result: Any) -> tuple[Value, ...]:
     """The results of a call: none for None, several for a tuple, one for anything else, a list of tensors included."""
     if result is None:
         return ()
-    return describe(result if type(result) is tuple else (result,))
+    several = issubclass(type(result), tuple) and not isinstance(result, torch.Size)
+    return describe(tuple.__iter__(result) if several else (result,))
 
 
 def describe_error(error: BaseException) -> str:
     """Class and message, without calling ``__str__``: an author's exception may do anything there."""
-    given = BaseException.args.__get__(error)
+    given = _error_args(error)
     message = given[0] if given and type(given[0]) is str else ""
     return f"{type(error).__name__}: {_shortened(message)}" if message else type(error).__name__
 
@@ -155,8 +156,10 @@ def describe_error(error: BaseException) -> str:
 def name_of(func: Any) -> tuple[str, str]:
     """Name and overload of an operator, a higher-order operator, or a public function of torch."""
     if isinstance(func, OpOverload):
-        name, _, overload = func.name().partition(".")
+        name, _, overload = str(cast(Any, func).name()).partition(".")
         return name, overload or "default"
+    if isinstance(func, OpOverloadPacket):
+        return name_of_packet(func), ""
     own = getattr(func, "__name__", type(func).__name__)
     if own in ("__get__", "__set__", "__delete__"):
         field = getattr(func.__self__, "__name__", type(func.__self__).__name__)
@@ -202,8 +205,9 @@ def _value(value: Any, level: int) -> Value:
 
 _shape: Callable[[torch.Tensor], Any] = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _dtype: Callable[[torch.Tensor], torch.dtype] = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
-_device: Callable[[torch.Tensor], torch.device] = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+_device: Callable[[torch.Tensor], torch.device] = torch.Tensor.device.__get__
 _stride: Callable[[torch.Tensor], Any] = torch.Tensor.stride
+_error_args: Callable[[BaseException], tuple[Any, ...]] = BaseException.args.__get__  # type: ignore[attr-defined]
 
 
 def _meta(tensor: torch.Tensor, kind: type) -> TensorMeta:

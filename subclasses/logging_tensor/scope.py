@@ -1,8 +1,9 @@
-"""Which log gets a record: the one that a handle names, else the innermost in scope. Nearly free where there is none."""
+"""Which log gets a record: the one that a handle names, else the innermost in scope. Nearly free if there is none."""
 
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 import weakref
 from dataclasses import dataclass
@@ -29,6 +30,14 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_forks = [0]
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _forks.append(0))
+
+
+def forks() -> int:
+    """How many forks this process is away from the first: a log does not go on in a child. (``getpid``: 0.2 us.)"""
+    return len(_forks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +112,11 @@ def unregister(token: str) -> None:
 class muted:  # noqa: N801 - reads as the scope that it is
     """While sinks run: what they compute is not recorded."""
 
+    __slots__ = ("_before",)
+
     def __enter__(self) -> None:
+        self._before = _thread.muted
         _thread.muted = True
 
     def __exit__(self, *error: object) -> None:
-        _thread.muted = False
+        _thread.muted = self._before

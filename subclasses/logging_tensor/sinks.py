@@ -44,7 +44,7 @@ class ListSink:
 
 
 class LoggingSink:
-    """Hands the records to Python's ``logging``: ``str(record)`` is the message, the record its attribute ``lamina``."""
+    """Hands the records to ``logging``: ``str(record)`` is the message, the record its attribute ``lamina``."""
 
     def __init__(self, logger: str | logging.Logger = "lamina.ops", level: int = logging.INFO) -> None:
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger

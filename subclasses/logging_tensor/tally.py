@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,9 +19,11 @@ class Tally:
 
     def __init__(self) -> None:
         self._calls: Counter[tuple[Phase, str]] = Counter()
+        self._lock = threading.Lock()  # autograd runs one thread for each device
 
     def add(self, phase: Phase, op: str) -> None:
-        self._calls[phase, op] += 1
+        with self._lock:
+            self._calls[phase, op] += 1
 
     @property
     def total(self) -> int:
