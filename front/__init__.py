@@ -21,8 +21,9 @@ from .subclasses.core.errors import (
 )
 from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
+from .subclasses.core.table import op_table
 from .subclasses.core.template import OuterMetadata
-from .subclasses.core.wrapper import WrapperTensor, op_table
+from .subclasses.core.wrapper import WrapperTensor
 
 __version__ = "0.1.0"
 

@@ -71,16 +71,16 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
     parents = [c for c in cls.__mro__[1:] if c is not base and isinstance(c, type) and issubclass(c, base)]
     _refuse_ambiguous_bases(cls, parents)
     fields = {f.name: f for c in reversed(parents) for f in c.declaration.fields}
+    _refuse_slots(cls)
     _refuse_bare_values(cls, options)
+    _refuse_hidden_fields(cls, fields)
     for field in _own_fields(cls, options):
-        _refuse_collision(cls, base, field, inherited=field.name in fields)
+        _refuse_collision(cls, base, field, fields.get(field.name))
         fields[field.name] = field
     declaration = Declaration(tuple(fields.values()))
     _refuse_required_after_default(cls, declaration)
-    if not declaration.inner:
-        raise DeclarationError(
-            cls.__name__, "it declares no inner tensor", "Write one in the class body, e.g. `elem: torch.Tensor`."
-        )
+    _refuse_no_inner(cls, base, declaration)
+    _refuse_run_names(cls, declaration)
     return declaration
 
 
@@ -90,10 +90,6 @@ def _own_fields(cls: type, options: frozenset[str]) -> Iterator[Field]:
         if role is None or name in options:
             continue
         default = cls.__dict__.get(name, MISSING)
-        if isinstance(default, types.MemberDescriptorType):
-            raise DeclarationError(
-                cls.__name__, "it has __slots__", "Leave them out: a wrapper in slots can't be swapped for a Parameter."
-            )
         if default is MISSING and role is Role.OPTIONAL:
             default = None
         _refuse_bad_default(cls, name, role, default)
@@ -109,21 +105,19 @@ def _role(cls: type, name: str, annotation: Any) -> Role | None:
         return None
     if _is_tensor(annotation):
         return Role.INNER
-    if origin in (typing.Union, types.UnionType) and any(_is_tensor(a) for a in arguments):
-        if len(arguments) == 2 and type(None) in arguments:
-            return Role.OPTIONAL
+    if origin in (typing.Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
+        return Role.OPTIONAL if any(_is_tensor(a) for a in arguments) else _context(cls, name, annotation)
+    if origin is tuple and len(arguments) == 2 and _is_tensor(arguments[0]) and arguments[1] is Ellipsis:
+        return Role.RUN
+    return _context(cls, name, annotation)
+
+
+def _context(cls: type, name: str, annotation: Any) -> Role:
+    if _mentions_tensor(annotation):
         raise DeclarationError(
             cls.__name__,
-            f"the annotation of {name!r} mixes a tensor with something else: {annotation}",
-            "Write `torch.Tensor`, `torch.Tensor | None` or `tuple[torch.Tensor, ...]`.",
-        )
-    if origin in (tuple, list, dict, set) and any(_is_tensor(a) for a in arguments):
-        if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-            return Role.RUN
-        raise DeclarationError(
-            cls.__name__,
-            f"{name!r} is a container of tensors that flattening does not know: {annotation}",
-            f"Write `{name}: tuple[torch.Tensor, ...]`.",
+            f"the annotation of {name!r} holds tensors in a way that flattening does not know: {annotation}",
+            f"Write `{name}: torch.Tensor`, `torch.Tensor | None` or `tuple[torch.Tensor, ...]`.",
         )
     return Role.CONTEXT
 
@@ -147,17 +141,50 @@ def _is_tensor(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, torch.Tensor)
 
 
+def _mentions_tensor(annotation: Any) -> bool:
+    return _is_tensor(annotation) or any(_mentions_tensor(a) for a in typing.get_args(annotation))
+
+
 def _refuse_ambiguous_bases(cls: type, parents: list[type]) -> None:
     direct = [b for b in cls.__bases__ if b in parents]
     for first in direct:
         for second in direct[direct.index(first) + 1 :]:
             ours, theirs = (c.declaration for c in (first, second))
-            if not (set(ours.fields) <= set(theirs.fields) or set(theirs.fields) <= set(ours.fields)):
+            shorter = min(len(ours.fields), len(theirs.fields))
+            if ours.fields[:shorter] != theirs.fields[:shorter]:
                 raise DeclarationError(
                     cls.__name__,
-                    f"its bases {first.__name__} and {second.__name__} declare different fields",
+                    f"its bases {first.__name__} and {second.__name__} declare other fields, or in another order",
                     "Inherit from one of them, and hold the other's tensors in fields of your own.",
                 )
+
+
+def _refuse_slots(cls: type) -> None:
+    if cls.__dict__.get("__slots__"):
+        raise DeclarationError(
+            cls.__name__, "it has __slots__", "Leave them out: a wrapper in slots can't be swapped for a Parameter."
+        )
+
+
+def _refuse_hidden_fields(cls: type, fields: dict[str, Field]) -> None:
+    for name in fields.keys() & cls.__dict__.keys() - inspect.get_annotations(cls).keys():
+        raise DeclarationError(
+            cls.__name__, f"{name!r} hides the inherited field of that name", "Rename the method or property."
+        )
+
+
+def _refuse_no_inner(cls: type, base: type, declaration: Declaration) -> None:
+    if not declaration.inner:
+        raise DeclarationError(
+            cls.__name__, "it declares no inner tensor", "Write one in the class body, e.g. `elem: torch.Tensor`."
+        )
+    says_metadata = cls.outer_metadata is not base.outer_metadata  # type: ignore[attr-defined]
+    if declaration.inner[0].role is Role.OPTIONAL and not says_metadata:
+        raise DeclarationError(
+            cls.__name__,
+            f"its first inner tensor {declaration.inner[0].name!r} may be absent, and the outer metadata come from it",
+            "Declare one that is always there before it, or override outer_metadata.",
+        )
 
 
 def _refuse_bare_values(cls: type, options: frozenset[str]) -> None:
@@ -174,20 +201,33 @@ def _refuse_bare_values(cls: type, options: frozenset[str]) -> None:
         )
 
 
-def _refuse_collision(cls: type, base: type, field: Field, inherited: bool) -> None:
-    if not inherited and hasattr(base, field.name):
+def _refuse_collision(cls: type, base: type, field: Field, inherited: Field | None) -> None:
+    name = field.name
+    if inherited is not None:
+        if inherited.role is not field.role:
+            raise DeclarationError(
+                cls.__name__,
+                f"{name!r} is {field.role.value} here and {inherited.role.value} in a parent",
+                "Keep its role, or choose another name.",
+            )
+        return
+    if hasattr(base, name) or name in inspect.get_annotations(base):
         raise DeclarationError(
             cls.__name__,
-            f"the field name {field.name!r} hides an attribute of torch.Tensor",
-            f"Choose another one, e.g. `{field.name.strip('_')}_` or `q{field.name.strip('_')}`.",
+            f"the field name {name!r} hides an attribute of torch.Tensor",
+            f"Choose another one, e.g. `q{name.strip('_')}` or `{name.strip('_')}_`.",
         )
-    if not field.name.isidentifier() or field.name.startswith("__"):
-        raise DeclarationError(cls.__name__, f"{field.name!r} is no usable field name", "Choose a plain identifier.")
+    if name.startswith(("__", "_l_")):
+        raise DeclarationError(cls.__name__, f"{name!r} is reserved", "Let the name not begin with __ or _l_.")
 
 
 def _refuse_bad_default(cls: type, name: str, role: Role, default: Any) -> None:
     if default is MISSING:
         return
+    if isinstance(default, torch.Tensor):
+        raise DeclarationError(
+            cls.__name__, f"the default of {name!r} is a tensor", f"Declare an inner tensor: `{name}: torch.Tensor`."
+        )
     if role is not Role.CONTEXT:
         if role is Role.OPTIONAL and default is None:
             return
@@ -204,6 +244,17 @@ def _refuse_bad_default(cls: type, name: str, role: Role, default: Any) -> None:
             f"the default of {name!r}, a {type(default).__name__}, can't be hashed",
             "Context guards compilation: use a frozen dataclass, a tuple, an enum, a number or a string.",
         ) from error
+
+
+def _refuse_run_names(cls: type, declaration: Declaration) -> None:
+    """A run `p` is kept in attributes p_0, p_1, ... and p_count."""
+    for run in declaration.of(Role.RUN):
+        for field in declaration.fields:
+            rest = field.name.removeprefix(f"{run.name}_")
+            if rest != field.name and (rest == "count" or rest.isdecimal()):
+                raise DeclarationError(
+                    cls.__name__, f"{field.name!r} is taken by the run {run.name!r}", "Choose another name."
+                )
 
 
 def _refuse_required_after_default(cls: type, declaration: Declaration) -> None:

@@ -71,8 +71,8 @@ class GradientCutError(LaminaError, RuntimeError):
         self.cls, self.field = cls, field
         super().__init__(
             f"{cls.__name__}(...) got a tensor of shape {tuple(tensor.shape)} that requires grad as {field!r}: "
-            f"an inner tensor takes no part in autograd, so its gradient would be lost. Use {cls.__name__}.from_plain(tensor), "
-            "which is differentiable, or pass tensor.detach()."
+            "an inner tensor takes no part in autograd, so its gradient would be lost. Use "
+            f"{cls.__name__}.from_plain(tensor), which is differentiable, or pass tensor.detach()."
         )
 
 
@@ -112,8 +112,8 @@ class ShardingError(LaminaError, RuntimeError):
     def __init__(self, cls: type, inner: tuple[int, ...], outer: tuple[int, ...]) -> None:
         self.cls, self.inner, self.outer = cls, inner, outer
         super().__init__(
-            f"a {cls.__name__} of shape {outer} holds an inner tensor of shape {inner}, and sharding cuts dim 0 of both. "
-            "Keep the rank and dim 0 of the values in every inner tensor (a scale of shape (rows, 1)), or "
+            f"a {cls.__name__} of shape {outer} holds an inner tensor of shape {inner}, and sharding cuts dim 0 of "
+            "both. Keep the rank and dim 0 of the values in every inner tensor (a scale of shape (rows, 1)), or "
             "override fsdp_pre_all_gather and fsdp_post_all_gather."
         )
 

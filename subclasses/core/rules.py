@@ -99,9 +99,9 @@ def _check_overload(key: Any) -> OpOverload:
 
 
 def _overload_named(text: str) -> str:
-    name = text.replace("::", ".").removeprefix("torch.ops.").removeprefix("aten.").split(".")[0]
+    name, _, overload = text.replace("::", ".").removeprefix("torch.ops.").removeprefix("aten.").partition(".")
     close = difflib.get_close_matches(name, dir(torch.ops.aten) + dir(torch), n=1)
-    return f"torch.ops.aten.{close[0] if close else name}.default"
+    return f"torch.ops.aten.{close[0] if close else name}.{overload or 'default'}"
 
 
 _PIECES = {
@@ -142,11 +142,13 @@ def _bound(facts: OpFacts, function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (_POSITIONAL, _ONLY_POSITIONAL):
         raise _mismatch(facts, function, "the first parameter has to take the overload")
-    named = [
-        p for p in parameters[1:] if p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    ]
-    if len(named) == len(parameters) - 1 and len(named) != len(facts.arguments):
-        raise _mismatch(facts, function, f"it takes {len(named)} arguments, the schema has {len(facts.arguments)}")
+    named = [p for p in parameters[1:] if p.kind not in (_STAR, _STARS)]
+    rest = facts.arguments[len(named) :]
+    stars = {p.kind for p in parameters}
+    unbound = [a.name for a in rest if (_STARS if a.keyword_only else _STAR) not in stars]
+    if unbound or len(named) > len(facts.arguments):
+        have = f"the schema has {len(facts.arguments)}" + (f", {', '.join(unbound)} too" if unbound else "")
+        raise _mismatch(facts, function, f"it takes {len(named)} arguments, {have}")
     renamed, missing_defaults = {}, {}
     for parameter, argument in zip(named, facts.arguments, strict=False):
         _check_parameter(facts, function, parameter, argument)
@@ -160,6 +162,7 @@ def _bound(facts: OpFacts, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_STAR, _STARS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 _ONLY_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 
 

@@ -6,7 +6,7 @@ Without them FSDP2 silently unwraps a wrapper to whatever one inner tensor is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -38,3 +38,29 @@ def _padded(leaf: torch.Tensor, rows: int) -> torch.Tensor:
 
 def _replaced(wrapper: Any, leaves: Iterator[torch.Tensor]) -> Any:
     return map_inner(wrapper, lambda t: _replaced(t, leaves) if hasattr(type(t), "declaration") else next(leaves))
+
+
+Self = TypeVar("Self", bound="Shardable")
+
+
+class Shardable(torch.Tensor):
+    """The part of ``WrapperTensor`` that FSDP2 calls."""
+
+    def fsdp_pre_all_gather(
+        self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
+    ) -> tuple[tuple[torch.Tensor, ...], Any]:
+        """The leaves that FSDP2 gathers for this shard.
+
+        Raises:
+            ShardingError: an inner tensor does not follow dim 0.
+        """
+        return leaves_to_gather(self, mesh.size(), outer_size)
+
+    def fsdp_post_all_gather(
+        self: Self, all_gather_outputs: Any, metadata: Any, param_dtype: torch.dtype, *, out: Any = None
+    ) -> tuple[Self, tuple[torch.Tensor, ...]] | None:
+        """The whole wrapper from the gathered leaves; with ``out`` they are its leaves already."""
+        if out is not None:
+            return None
+        whole = from_gathered(self, all_gather_outputs, metadata)
+        return whole, tuple(leaf_tensors(whole))

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .errors import DeclarationError
 from .private import OpOverload
 from .schema import OpFacts, facts_of
 
@@ -78,3 +79,17 @@ class OpTable:
         return "\n".join([head, *(f"  {entry}" for entry in self)])
 
     __repr__ = __str__
+
+
+def op_table(cls: Any) -> OpTable:
+    """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
+    it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
+    if not hasattr(cls, "declaration"):
+        raise DeclarationError(
+            getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
+        )
+    for klass in cls.__mro__:
+        for key in vars(klass).get("_rules", ()):
+            if isinstance(key, OpOverload):
+                cls._table[key]
+    return OpTable(cls._table)

@@ -34,32 +34,33 @@ class Generated(NamedTuple):
     rewrap: Callable[..., Any]  # rewrap(cls, like, *inner): the context is that of ``like``
 
 
+# The template's own names begin with _l_, which no field may: a field called `first` or `self` is fine.
 _TEMPLATE = """\
-def make(cls, {parameters}):
+def make(_l_cls, {parameters}):
     {metadata}
-    self = make_wrapper(cls, {outer})
+    _l_self = _l_make(_l_cls, {outer})
     {store}
-    return self
+    return _l_self
 
 
-def flatten(self):
+def flatten(_l_self):
     return {names}, {context}
 
 
-def unflatten(cls, inner, context, outer_size, outer_stride):
+def unflatten(_l_cls, _l_inner, _l_context, _l_outer_size, _l_outer_stride):
     {unpack}
     {metadata}
-    self = make_wrapper(cls, {traced_outer})
+    _l_self = _l_make(_l_cls, {traced_outer})
     {store}
-    return self
+    return _l_self
 
 
-def rewrap(cls, {rewrap_parameters}):
+def rewrap(_l_cls, {rewrap_parameters}):
     {take_context}
     {metadata}
-    self = make_wrapper(cls, {outer})
+    _l_self = _l_make(_l_cls, {outer})
     {store}
-    return self
+    return _l_self
 """
 
 _counter = itertools.count()
@@ -70,7 +71,8 @@ def generate(name: str, declaration: Declaration, overridden: bool) -> Generated
     text = _TEMPLATE.format(**_pieces(declaration, overridden))
     filename = f"<lamina {name} #{next(_counter)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {"make_wrapper": make_wrapper, "strided": torch.strided}
+    scope: dict[str, Any] = {"_l_make": make_wrapper, "_l_strided": torch.strided}
+    scope |= {"_l_enumerate": enumerate, "_l_len": len, "_l_range": range, "_l_tuple": tuple}
     exec(compile(text, filename, "exec"), scope)  # noqa: S102 - our own text, no input in it but identifiers
     functions = [scope[f] for f in Generated._fields]
     for function in functions:
@@ -83,34 +85,32 @@ def _pieces(declaration: Declaration, overridden: bool) -> dict[str, str]:
     names = [f.name for f in fields]
     lines = "\n    ".join
     if overridden:
-        metadata = f"size, stride, offset, dtype, device = cls.outer_metadata({', '.join(names)})"
-        outer = "size, stride, offset, None, dtype, strided, device"
-        traced = "outer_size, outer_stride, offset, None, dtype, strided, device"
+        metadata = f"_l_size, _l_stride, _l_offset, _l_dtype, _l_device = _l_cls.outer_metadata({', '.join(names)})"
+        geometry, rest = "_l_size, _l_stride", "_l_offset, None, _l_dtype, _l_strided, _l_device"
     else:
         first = declaration.inner[0]
-        e = f"{first.name}[0]" if first.role is Role.RUN else first.name
-        metadata = f"first = {e}"
-        outer = "first.size(), first.stride(), first.storage_offset(), None, first.dtype, strided, first.device"
-        traced = "outer_size, outer_stride, first.storage_offset(), None, first.dtype, strided, first.device"
+        metadata = f"_l_first = {first.name}[0]" if first.role is Role.RUN else f"_l_first = {first.name}"
+        geometry = "_l_first.size(), _l_first.stride()"
+        rest = "_l_first.storage_offset(), None, _l_first.dtype, _l_strided, _l_first.device"
     return {
         "parameters": ", ".join(names),
         "metadata": metadata,
-        "outer": outer,
-        "traced_outer": traced,
+        "outer": f"{geometry}, {rest}",
+        "traced_outer": f"_l_outer_size, _l_outer_stride, {rest}",
         "store": lines(_store(f) for f in fields),
         "names": _names(declaration),
         "context": f"({''.join(_guard(f) for f in fields)})",
         "unpack": lines(_unpack(declaration)),
-        "rewrap_parameters": ", ".join(["like", *(f.name for f in declaration.inner)]),
-        "take_context": lines(f"{f.name} = like.{f.name}" for f in declaration.context),
+        "rewrap_parameters": ", ".join(["_l_like", *(f.name for f in declaration.inner)]),
+        "take_context": lines(f"{f.name} = _l_like.{f.name}" for f in declaration.context),
     }
 
 
 def _store(field: Field) -> str:
     if field.role is Role.RUN:
-        parts = f"{{f'{field.name}_{{i}}': t for i, t in enumerate({field.name})}}"
-        return f"self.__dict__.update({parts}, {field.name}_count=len({field.name}))"
-    return f"self.{field.name} = {field.name}"
+        parts = f"{{f'{field.name}_{{i}}': t for i, t in _l_enumerate({field.name})}}"
+        return f"_l_self.__dict__.update({parts}, {field.name}_count=_l_len({field.name}))"
+    return f"_l_self.{field.name} = {field.name}"
 
 
 def _names(declaration: Declaration) -> str:
@@ -119,33 +119,33 @@ def _names(declaration: Declaration) -> str:
         if f.role is Role.INNER:
             parts.append(f"'{f.name}'")
         elif f.role is Role.OPTIONAL:
-            parts.append(f"*(['{f.name}'] if self.{f.name} is not None else [])")
+            parts.append(f"*(['{f.name}'] if _l_self.{f.name} is not None else [])")
         else:
-            parts.append(f"*[f'{f.name}_{{i}}' for i in range(self.{f.name}_count)]")
+            parts.append(f"*[f'{f.name}_{{i}}' for i in _l_range(_l_self.{f.name}_count)]")
     return f"[{', '.join(parts)}]"
 
 
 def _guard(field: Field) -> str:
     """The entry of ``field`` in the flatten context: whatever of it decides the structure or a result."""
     if field.role is Role.OPTIONAL:
-        return f"self.{field.name} is not None, "
+        return f"_l_self.{field.name} is not None, "
     if field.role is Role.RUN:
-        return f"self.{field.name}_count, "
-    return f"self.{field.name}, " if field.role is Role.CONTEXT else ""
+        return f"_l_self.{field.name}_count, "
+    return f"_l_self.{field.name}, " if field.role is Role.CONTEXT else ""
 
 
 def _unpack(declaration: Declaration) -> list[str]:
     guarded = [f for f in declaration.fields if f.role is not Role.INNER]
-    lines = [f"{''.join(f'{_held(f)}, ' for f in guarded)} = context"] if guarded else []
+    lines = [f"{''.join(f'{_held(f)}, ' for f in guarded)} = _l_context"] if guarded else []
     for f in declaration.inner:
         if f.role is Role.INNER:
-            lines.append(f"{f.name} = inner['{f.name}']")
+            lines.append(f"{f.name} = _l_inner['{f.name}']")
         elif f.role is Role.OPTIONAL:
-            lines.append(f"{f.name} = inner['{f.name}'] if has_{f.name} else None")
+            lines.append(f"{f.name} = _l_inner['{f.name}'] if _l_has_{f.name} else None")
         else:
-            lines.append(f"{f.name} = tuple(inner[f'{f.name}_{{i}}'] for i in range({f.name}_count))")
+            lines.append(f"{f.name} = _l_tuple(_l_inner[f'{f.name}_{{i}}'] for i in _l_range(_l_{f.name}_count))")
     return lines
 
 
 def _held(field: Field) -> str:
-    return {Role.OPTIONAL: f"has_{field.name}", Role.RUN: f"{field.name}_count"}.get(field.role, field.name)
+    return {Role.OPTIONAL: f"_l_has_{field.name}", Role.RUN: f"_l_{field.name}_count"}.get(field.role, field.name)

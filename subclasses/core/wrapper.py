@@ -10,27 +10,29 @@ import torch
 from . import convert, copying
 from .boundary import dispatch
 from .checks import check_fields
+from .compiling import Compilable
 from .declaration import Declaration, Role, declare
-from .errors import DataSwapError, DeclarationError, PlainOnlyError, UnwrittenError
-from .fields import context_of, inner_tensors, leaf_tensors, map_inner
-from .function_table import FunctionBook, torch_function, update_torch_function
-from .geometry import alias, carry_bits
+from .errors import DeclarationError, RegistrationError, UnwrittenError
+from .fields import context_of, inner_tensors
+from .function_table import FunctionBook, update_torch_function
+from .geometry import carry_bits
+from .memory import Memoryless
 from .policy import Fallback, Gradients
 from .printing import describe
 from .private import OpOverload, disabled_torch_function
 from .resolver import resolve, super_entry
 from .rules import RuleBook
 from .schema import as_dispatched, facts_of
-from .sharding import from_gathered, leaves_to_gather
+from .sharding import Shardable
 from .structural import same_structure, structural_rules
-from .table import OpTable, Table
+from .table import Table
 from .template import Generated, OuterMetadata, generate
 
 Self = TypeVar("Self", bound="WrapperTensor")
 _OPTIONS = frozenset({"fallback", "precedence", "gradients"})
 
 
-class WrapperTensor(torch.Tensor):
+class WrapperTensor(Memoryless, Compilable, Shardable):
     """Base class of tensors that hold inner tensors and have no storage of their own.
 
     The body of a subclass declares its fields: ``torch.Tensor`` (or ``torch.Tensor | None``,
@@ -153,6 +155,7 @@ class WrapperTensor(torch.Tensor):
             RegistrationError: a key is no overload or kind, or the signature is not the schema's.
             RuleConflictError: this class has a rule for the key, and ``override`` is not set.
         """
+        _refuse_base(cls)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             cls._rules.add(keys, function, override=override)
@@ -168,6 +171,7 @@ class WrapperTensor(torch.Tensor):
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Registers ``rule(func, *args, **kwargs)`` for public functions, before autograd. Costs every op of the class
         5 us: ``__torch_function__`` is disabled while no function is registered."""
+        _refuse_base(cls)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             cls._function_rules.add(keys, function, override=override)
@@ -195,85 +199,6 @@ class WrapperTensor(torch.Tensor):
         result: Self = cls._generated.unflatten(cls, inner, context, outer_size, outer_stride)
         return result
 
-    def _stable_hash_for_caching(self) -> str:
-        return copying.stable_hash(self)
-
-    def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
-        """A compiled backward was traced with another tangent: what can be had of it without loss, or None."""
-        if expected_type is torch.Tensor:
-            return self.to_plain()
-        if expected_type is None and type(self).fallback is Fallback.UNWRAP:
-            inner = {name: getattr(self, name) for name in self.__tensor_flatten__()[0]}
-            return type(self).__tensor_unflatten__(inner, context, self.size(), self.stride())
-        return None
-
-    # FSDP2
-
-    def fsdp_pre_all_gather(
-        self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
-    ) -> tuple[tuple[torch.Tensor, ...], Any]:
-        """The leaves that FSDP2 gathers for this shard.
-
-        Raises:
-            ShardingError: an inner tensor does not follow dim 0.
-        """
-        return leaves_to_gather(self, mesh.size(), outer_size)
-
-    def fsdp_post_all_gather(
-        self: Self, all_gather_outputs: Any, metadata: Any, param_dtype: torch.dtype, *, out: Any = None
-    ) -> tuple[Self, tuple[torch.Tensor, ...]] | None:
-        """The whole wrapper from the gathered leaves; with ``out`` they are its leaves already."""
-        if out is not None:
-            return None
-        whole = from_gathered(self, all_gather_outputs, metadata)
-        return whole, tuple(leaf_tensors(whole))
-
-    # what C++ would answer from memory that is not there
-
-    @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
-        """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
-        return self.detach()
-
-    @data.setter
-    def data(self, other: torch.Tensor) -> None:
-        if type(other) is not type(self) or other.shape != self.shape:
-            raise DataSwapError(
-                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class and "
-                "shape. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to change the values."
-            )
-        for name in (f.name for f in type(self).declaration.fields if f.role is not Role.RUN):
-            vars(self)[name] = getattr(other, name)
-        vars(self).update({k: v for k, v in vars(other).items() if k in type(other).__tensor_flatten__(other)[0]})
-        alias(self, other)
-
-    def share_memory_(self: Self) -> Self:
-        """Moves the inner tensors to shared memory."""
-        for tensor in leaf_tensors(self):
-            tensor.share_memory_()
-        return self
-
-    def is_shared(self) -> bool:
-        return all(t.is_shared() for t in leaf_tensors(self))
-
-    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        raise PlainOnlyError("dlpack", type(self))
-
-    def __dlpack_device__(self) -> Any:
-        raise PlainOnlyError("dlpack", type(self))
-
-    def tolist(self) -> Any:
-        return self.detach().to_plain().tolist()  # type: ignore[attr-defined]
-
-    def numpy(self, *, force: bool = False) -> Any:
-        return (self.detach() if force else self).to_plain().numpy(force=force)
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.to_plain().__array__(*args, **kwargs)
-
-    def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.dim() == 0 and spec else super().__format__(spec)
-
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return describe(self, values=True)
 
@@ -282,6 +207,11 @@ class WrapperTensor(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return copying.reduce(self)
+
+
+def _refuse_base(cls: type[WrapperTensor]) -> None:
+    if cls is WrapperTensor:
+        raise RegistrationError("a rule of WrapperTensor would change every wrapper type: register it with a subclass")
 
 
 def _set_up(cls: type[WrapperTensor]) -> None:
@@ -330,20 +260,3 @@ def _family(cls: type[WrapperTensor]) -> Iterator[type[WrapperTensor]]:
         yield cls
     for child in cls.__subclasses__():
         yield from _family(child)
-
-
-def op_table(cls: type[WrapperTensor]) -> OpTable:
-    """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
-    it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
-    if not (isinstance(cls, type) and issubclass(cls, WrapperTensor)) or cls is WrapperTensor:
-        raise DeclarationError(
-            getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
-        )
-    for klass in cls.__mro__:
-        for key in vars(klass).get("_rules", ()):
-            if isinstance(key, OpOverload):
-                cls._table[key]
-    return OpTable(cls._table)
-
-
-__all__ = ["WrapperTensor", "map_inner", "op_table", "torch_function"]

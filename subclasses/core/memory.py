@@ -1,0 +1,66 @@
+"""What C++ would answer from memory that is not there: each is answered from the inner tensors, or refused."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+
+from .declaration import Role
+from .errors import DataSwapError, PlainOnlyError
+from .fields import leaf_tensors
+from .geometry import alias
+from .printing import describe
+
+Self = TypeVar("Self", bound="Memoryless")
+
+
+class Memoryless(torch.Tensor):
+    """The part of ``WrapperTensor`` that stands where a tensor's memory would be asked. Torch crashes on most of these,
+    or silently does nothing."""
+
+    declaration: Any
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
+        return self.detach()
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        if type(other) is not type(self) or other.shape != self.shape:
+            raise DataSwapError(
+                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class and "
+                "shape. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to change the values."
+            )
+        for name in (f.name for f in type(self).declaration.fields if f.role is not Role.RUN):
+            vars(self)[name] = getattr(other, name)
+        vars(self).update({k: v for k, v in vars(other).items() if k in type(other).__tensor_flatten__(other)[0]})
+        alias(self, other)
+
+    def share_memory_(self: Self) -> Self:
+        """Moves the inner tensors to shared memory."""
+        for tensor in leaf_tensors(self):
+            tensor.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        return all(t.is_shared() for t in leaf_tensors(self))
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise PlainOnlyError("dlpack", type(self))
+
+    def __dlpack_device__(self) -> Any:
+        raise PlainOnlyError("dlpack", type(self))
+
+    def tolist(self) -> Any:
+        return self.detach().to_plain().tolist()  # type: ignore[attr-defined]
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return (self.detach() if force else self).to_plain().numpy(force=force)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.to_plain().__array__(*args, **kwargs)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 and spec else super().__format__(spec)
