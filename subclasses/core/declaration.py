@@ -116,7 +116,7 @@ def _context(cls: type, name: str, annotation: Any) -> Role:
     if _mentions_tensor(annotation):
         raise DeclarationError(
             cls.__name__,
-            f"the annotation of {name!r} holds tensors in a way that flattening does not know: {annotation}",
+            f"the annotation of {name!r} mixes a tensor with what flattening does not know: {annotation}",
             f"Write `{name}: torch.Tensor`, `torch.Tensor | None` or `tuple[torch.Tensor, ...]`.",
         )
     return Role.CONTEXT
@@ -154,7 +154,7 @@ def _refuse_ambiguous_bases(cls: type, parents: list[type]) -> None:
             if ours.fields[:shorter] != theirs.fields[:shorter]:
                 raise DeclarationError(
                     cls.__name__,
-                    f"its bases {first.__name__} and {second.__name__} declare other fields, or in another order",
+                    f"its bases {first.__name__} and {second.__name__} declare different fields, or in another order",
                     "Inherit from one of them, and hold the other's tensors in fields of your own.",
                 )
 
@@ -178,7 +178,7 @@ def _refuse_no_inner(cls: type, base: type, declaration: Declaration) -> None:
         raise DeclarationError(
             cls.__name__, "it declares no inner tensor", "Write one in the class body, e.g. `elem: torch.Tensor`."
         )
-    says_metadata = cls.outer_metadata is not base.outer_metadata  # type: ignore[attr-defined]
+    says_metadata = any("outer_metadata" in vars(c) for c in cls.__mro__[: cls.__mro__.index(base)])
     if declaration.inner[0].role is Role.OPTIONAL and not says_metadata:
         raise DeclarationError(
             cls.__name__,
@@ -224,7 +224,7 @@ def _refuse_collision(cls: type, base: type, field: Field, inherited: Field | No
 def _refuse_bad_default(cls: type, name: str, role: Role, default: Any) -> None:
     if default is MISSING:
         return
-    if isinstance(default, torch.Tensor):
+    if role is Role.CONTEXT and isinstance(default, torch.Tensor):
         raise DeclarationError(
             cls.__name__, f"the default of {name!r} is a tensor", f"Declare an inner tensor: `{name}: torch.Tensor`."
         )

@@ -145,13 +145,17 @@ def _bound(facts: OpFacts, function: Callable[..., Any]) -> Callable[..., Any]:
     named = [p for p in parameters[1:] if p.kind not in (_STAR, _STARS)]
     rest = facts.arguments[len(named) :]
     stars = {p.kind for p in parameters}
+    extra = [p.name for p in named[len(facts.arguments) :]]
     unbound = [a.name for a in rest if (_STARS if a.keyword_only else _STAR) not in stars]
-    if unbound or len(named) > len(facts.arguments):
-        have = f"the schema has {len(facts.arguments)}" + (f", {', '.join(unbound)} too" if unbound else "")
-        raise _mismatch(facts, function, f"it takes {len(named)} arguments, {have}")
-    renamed, missing_defaults = {}, {}
     for parameter, argument in zip(named, facts.arguments, strict=False):
         _check_parameter(facts, function, parameter, argument)
+    if unbound or extra:
+        amiss = f"misses {', '.join(unbound)}" if unbound else f"no {', '.join(extra)} there"
+        raise _mismatch(
+            facts, function, f"it takes {len(named)} arguments, the schema has {len(facts.arguments)}: {amiss}"
+        )
+    renamed, missing_defaults = {}, {}
+    for parameter, argument in zip(named, facts.arguments, strict=False):
         if parameter.name != argument.name:
             renamed[argument.name] = parameter.name
         if argument.has_default and parameter.default is inspect.Parameter.empty:

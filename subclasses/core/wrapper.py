@@ -68,7 +68,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         super().__init_subclass__(**options)
         _set_up(cls)
 
-    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls: type[Self], /, *args: Any, **kwargs: Any) -> Self:
         if cls is WrapperTensor:
             raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
         values = check_fields(cls, args, kwargs)
@@ -78,7 +78,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
             carry_bits(self, getattr(self, first.name))
         return self
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
         """Takes what ``__new__`` has used."""
 
     # what a class may override
