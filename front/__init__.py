@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import modes
 from .subclasses.core.errors import (
     DataDependentError,
     DataSwapError,
@@ -24,6 +25,7 @@ from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.template import OuterMetadata
 from .subclasses.core.wrapper import WrapperTensor
+from .subclasses.logging_tensor import Log, LoggingTensor, LogHandle
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,9 @@ __all__ = [
     "Kind",
     "LaminaError",
     "LayoutError",
+    "Log",
+    "LogHandle",
+    "LoggingTensor",
     "MissingRuleError",
     "OuterMetadata",
     "PlainOnlyError",
@@ -48,6 +53,7 @@ __all__ = [
     "ShardingError",
     "UnwrittenError",
     "WrapperTensor",
+    "modes",
     "op_table",
     "strict",
 ]

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from .errors import MissingRuleError, RuleTypeError
-from .fields import inner_tensors
+from .errors import RuleTypeError
+from .fields import tensors_in
 from .geometry import match_geometry
 from .private import TRACERS, OpOverload, inference_mode_is_on, outside_inference_mode, with_math_bits
 from .report import missing_rule
 from .rules import Rule
 from .schema import Kind, OpFacts
-from .table import Entry, How
+from .table import Entry
 from .unwrap import Runner, settle, written_wrappers
 
 
@@ -90,26 +90,13 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
 def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if facts.keeps_math_bits:
         return False
-    return any(t.is_complex() or t.is_neg() for t in _tensors((args, kwargs)))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from _tensors(v)
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
+    return any(t.is_complex() or t.is_neg() for t in tensors_in((args, kwargs)))
 
 
 def _own(value: Any, args: tuple[Any, ...]) -> Any:
     """A rule's result, never an inner tensor itself: autograd would set ``requires_grad`` on it."""
     if isinstance(value, torch.Tensor) and not hasattr(type(value), "declaration"):
-        for tensor in _tensors(args):
+        for tensor in tensors_in(args):
             if hasattr(type(tensor), "declaration") and any(value is inner for inner in inner_tensors(tensor)):
                 return torch.ops.aten.alias.default(value)
     return value
-
-
-__all__ = ["How", "MissingRuleError", "by_rule", "dispatch"]

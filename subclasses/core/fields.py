@@ -41,3 +41,14 @@ def _mapped(wrapper: Any, field: Any, function: Callable[[torch.Tensor], torch.T
 def context_of(wrapper: Any) -> dict[str, Any]:
     """The context fields of ``wrapper`` by name."""
     return {f.name: getattr(wrapper, f.name) for f in type(wrapper).declaration.context}
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in the arguments of a call, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from tensors_in(v)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))

@@ -259,3 +259,40 @@ _TRACING_MODES = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchM
 def is_tracing() -> bool:
     """Dynamo, export, AOTAutograd or ``make_fx`` is at work: what runs is recorded in a graph."""
     return torch.compiler.is_compiling() or any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
+
+
+def reference_count(tensor: torch.Tensor) -> int:
+    """How many C++ references to the tensor there are. 1: its Python object's alone. A live AccumulateGrad node, a
+    view or a saved tensor has one each, and none of them would follow a swap."""
+    return int(tensor._use_count())  # type: ignore[attr-defined]
+
+
+def gradient_hooks(tensor: torch.Tensor) -> dict[int, Callable[..., Any]] | None:
+    """The dictionary behind ``register_hook``; the handles that users hold refer to this very object."""
+    return cast("dict[int, Callable[..., Any]] | None", tensor._backward_hooks)
+
+
+def set_gradient_hooks(tensor: torch.Tensor, hooks: dict[int, Callable[..., Any]] | None) -> None:
+    """Makes autograd call ``hooks``, for a tensor that doesn't require grad yet too (``register_hook`` refuses that)."""
+    tensor._backward_hooks = hooks
+
+
+def reattach_hooks(tensor: torch.Tensor) -> None:
+    """After a swap the Python object has its hooks, but its new C++ tensor doesn't call them: sets both kinds anew."""
+    tensor._backward_hooks = tensor._backward_hooks
+    tensor._post_accumulate_grad_hooks = tensor._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+
+
+def map_nested(function: Callable[[Any], Any], tree: Any) -> Any:
+    """``function`` over the leaves of nested tuples, lists, dicts and whatever else is registered with pytree."""
+    return torch.utils._pytree.tree_map(function, tree)
+
+
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """The module under what ``torch.compile(module)`` returned; any other module itself."""
+    return cast(torch.nn.Module, getattr(module, "_orig_mod", module))
+
+
+def name_before_compiling(name: str) -> str:
+    """A parameter's name without the steps that ``torch.compile(module)`` puts in it."""
+    return name.replace("_orig_mod.", "")

@@ -15,7 +15,7 @@ from .table import Entry, How
 from .unwrap import Runner, unwrapping
 
 
-def resolve(cls: Any, facts: OpFacts) -> Entry:
+def resolve(cls: Any, facts: OpFacts, after: type | None = None) -> Entry:
     """The entry of ``cls`` for an overload. The first that holds:
 
     1. a rule for this exact overload, nearest class in the MRO first
@@ -24,14 +24,16 @@ def resolve(cls: Any, facts: OpFacts) -> Entry:
     4. the class's fallback policy. Before PLAIN and ERROR stand the structural rules of ``WrapperTensor`` (``detach``,
        ``clone``, ``copy_`` ...), which work on every inner tensor; UNWRAP needs none
     5. nothing: an entry that declines, and raises ``MissingRuleError`` where no other class answers
+
+    With ``after`` only the classes that follow it in the MRO count, as for ``super()``.
     """
-    entry = resolve_in(cls, cls.__mro__, facts)
-    entry.run = cls.around(facts.op, entry.run)
+    entry = _resolve(cls, cls.__mro__ if after is None else cls.__mro__[cls.__mro__.index(after) + 1 :], facts)
+    if after is None:
+        entry.run = cls.around(facts.op, entry.run)
     return entry
 
 
-def resolve_in(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
-    """``resolve``, with the rules of ``lineage`` only: ``super_rule`` leaves the class itself out."""
+def _resolve(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
     books = [c.__dict__["_rules"] for c in lineage if "_rules" in c.__dict__]
     authored = books[:-1]  # the last book is that of WrapperTensor
     return (
@@ -40,12 +42,6 @@ def resolve_in(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
         or _decomposed(cls, facts)
         or _fallback(cls, facts, books[-1:])
     )
-
-
-def super_entry(cls: Any, owner: type, facts: OpFacts) -> Entry:
-    """The entry that ``cls`` would have if ``owner`` and the classes before it had no rules."""
-    mro = cls.__mro__
-    return resolve_in(cls, mro[mro.index(owner) + 1 :], facts)
 
 
 def _from_books(cls: Any, facts: OpFacts, books: list[RuleBook], keys: tuple[Any, ...], how: How) -> Entry | None:

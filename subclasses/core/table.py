@@ -41,16 +41,33 @@ class Entry:
 
 
 class Table(dict[OpOverload, Entry]):
-    """The entries that one class has computed so far."""
+    """The entries that one class has computed so far. ``resolve(cls, facts, after)`` finds one: with the rules of all
+    its ancestors, or of those that follow ``after`` in its MRO."""
 
-    def __init__(self, cls: type, resolve: Callable[[type, OpFacts], Entry]) -> None:
+    def __init__(self, cls: type, resolve: Callable[[type, OpFacts, type | None], Entry]) -> None:
         super().__init__()
         self.cls = cls
         self.resolve = resolve
+        self._inherited: dict[tuple[type, OpOverload], Entry] = {}
 
     def __missing__(self, op: OpOverload) -> Entry:
-        entry = self[op] = self.resolve(self.cls, facts_of(op))
+        entry = self[op] = self.resolve(self.cls, facts_of(op), None)
         return entry
+
+    def inherited(self, after: type, op: OpOverload) -> Entry:
+        """The entry for ``op`` as if ``after``, and what stands before it in the MRO, had no rules."""
+        if (after, op) not in self._inherited:
+            self._inherited[after, op] = self.resolve(self.cls, facts_of(op), after)
+        return self._inherited[after, op]
+
+    def refresh(self) -> None:
+        """Resolves all entries anew, after a registration. An entry that stays what it was keeps its hits."""
+        self._inherited.clear()
+        for op, old in list(self.items()):
+            new = self.resolve(self.cls, old.facts, None)
+            if (new.how, new.name, new.where) == (old.how, old.name, old.where):
+                new.hits = old.hits
+            self[op] = new
 
 
 class OpTable:
@@ -72,6 +89,8 @@ class OpTable:
         return op in self._table
 
     def __getitem__(self, op: OpOverload) -> Entry:
+        if not isinstance(op, OpOverload):
+            raise KeyError(f"{op!r} is no operator overload: index by one, e.g. torch.ops.aten.mm.default")
         return self._table[op]
 
     def __str__(self) -> str:
@@ -84,7 +103,7 @@ class OpTable:
 def op_table(cls: Any) -> OpTable:
     """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
     it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
-    if not hasattr(cls, "declaration"):
+    if not (isinstance(cls, type) and hasattr(cls, "declaration")):
         raise DeclarationError(
             getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
         )

@@ -13,14 +13,14 @@ from .checks import check_fields
 from .compiling import Compilable
 from .declaration import Declaration, Role, declare
 from .errors import DeclarationError, RegistrationError, UnwrittenError
-from .fields import context_of, inner_tensors
+from .fields import context_of, inner_tensors, tensors_in
 from .function_table import FunctionBook, update_torch_function
 from .geometry import carry_bits
 from .memory import Memoryless
 from .policy import Fallback, Gradients
 from .printing import describe
 from .private import OpOverload, disabled_torch_function
-from .resolver import resolve, super_entry
+from .resolver import resolve
 from .rules import RuleBook
 from .schema import as_dispatched, facts_of
 from .sharding import Shardable
@@ -160,7 +160,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             cls._rules.add(keys, function, override=override)
             for klass in _family(cls):
-                klass._table.clear()
+                klass._table.refresh()
             return function
 
         return register
@@ -182,10 +182,16 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
 
     @classmethod
     def super_rule(cls, op: OpOverload) -> Callable[..., Any]:
-        """How ``op`` would be answered without the rules of ``cls``: ``cls.super_rule(op)(*args, **kwargs)``."""
+        """The rule that ``cls`` inherits for ``op``, like ``super()``: found behind ``cls`` in the MRO of the instance
+        that the call is about: ``cls.super_rule(op)(*args, **kwargs)``."""
         facts = facts_of(op)
-        run = super_entry(cls, cls, facts).run
-        return lambda *args, **kwargs: run(*as_dispatched(facts, args, kwargs))
+
+        def inherited(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = as_dispatched(facts, args, kwargs)
+            owner = next((type(t) for t in tensors_in((args, kwargs)) if isinstance(t, cls)), cls)
+            return owner._table.inherited(cls, op).run(args, kwargs)
+
+        return inherited
 
     # the flatten protocol
 
