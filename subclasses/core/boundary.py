@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .errors import RuleTypeError
-from .fields import tensors_in
+from .fields import inner_tensors, tensors_in
 from .geometry import match_geometry
 from .private import TRACERS, OpOverload, inference_mode_is_on, outside_inference_mode, with_math_bits
 from .report import missing_rule
