@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, Case
+from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, LARGE_ADD, Case
 from .ours import LOGGING, TRANSPARENT, load_ours
 from .peers import HAND_WRITTEN, load_peers
 from .results import Figure, Results, Share, Slope
@@ -59,6 +59,8 @@ def run(options: Options = Options(), progress: Progress = str) -> Results:
 def trials_of(case: Case, subjects: Sequence[Subject], layers: int) -> Iterator[Trial]:
     """Plain in all circumstances; each subject at each depth; the main ones at one layer in all circumstances."""
     for subject in (PLAIN, *subjects):
+        if case.op == LARGE_ADD and not subject.computes:
+            continue  # beside a computation of this size, the time of none says nothing
         lowest = 0 if subject is PLAIN else 1
         for depth in range(lowest, max(lowest, min(layers, subject.max_layers)) + 1):
             yield Trial(case, subject, depth, EAGER)

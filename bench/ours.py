@@ -27,7 +27,7 @@ def _elem(outer: Tensor) -> Tensor:
 def load_ours() -> list[Subject]:
     """lamina's subjects."""
     origin = f"lamina {lamina.__version__}"
-    subjects = [Subject(TRANSPARENT, origin, Transparent, _elem)]
-    if hasattr(lamina, "LoggingTensor"):
-        subjects.append(Subject(LOGGING, origin, lamina.LoggingTensor, _elem))
-    return subjects
+    return [
+        Subject(TRANSPARENT, origin, Transparent, _elem),
+        Subject(LOGGING, origin, lamina.LoggingTensor, _elem),
+    ]
