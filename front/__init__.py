@@ -20,6 +20,7 @@ from .subclasses.core.errors import (
     ShardingError,
     UnwrittenError,
 )
+from .subclasses.core.fields import leaf_tensors
 from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
@@ -53,6 +54,7 @@ __all__ = [
     "ShardingError",
     "UnwrittenError",
     "WrapperTensor",
+    "leaf_tensors",
     "modes",
     "op_table",
     "strict",
