@@ -23,8 +23,9 @@ class FunctionLog(LogView, Switch, TorchFunctionMode):
     ``log``: where records go; without one, a new ``Log``. ``properties=True`` records reads of attributes such as
     ``.shape`` too.
 
-    Under ``torch.compile``: eager only. Compilation happens as it does elsewhere and without graph breaks, and compiled
-    code shows nothing; a ``CompiledRegionWarning`` at the end of the scope says so.
+    Under ``torch.compile``: eager only. Compilation happens as it does elsewhere and without graph breaks, once more than
+    without the mode, since Dynamo guards on function modes. The functions in compiled code do not show; a
+    ``CompiledRegionWarning`` at the end of the scope says so.
 
     >>> import torch
     >>> with FunctionLog() as calls:
@@ -33,7 +34,7 @@ class FunctionLog(LogView, Switch, TorchFunctionMode):
     ['torch.ones', 'torch.nn.functional.linear']
     """
 
-    _sees_of_compiled = "nothing of it"
+    _sees_of_compiled = "none of its functions"
 
     def __init__(self, log: Log | None = None, *, properties: bool = False) -> None:
         LogView.__init__(self, log)

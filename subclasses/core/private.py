@@ -273,14 +273,14 @@ def gradient_hooks(tensor: torch.Tensor) -> dict[int, Callable[..., Any]] | None
 
 
 def set_gradient_hooks(tensor: torch.Tensor, hooks: dict[int, Callable[..., Any]] | None) -> None:
-    """Makes autograd call ``hooks``, for a tensor that doesn't require grad yet too (``register_hook`` refuses that)."""
+    """Makes autograd call ``hooks``, for a tensor that doesn't require grad yet too: ``register_hook`` refuses it."""
     tensor._backward_hooks = hooks
 
 
 def reattach_hooks(tensor: torch.Tensor) -> None:
     """After a swap the Python object has its hooks, but its new C++ tensor doesn't call them: sets both kinds anew."""
     tensor._backward_hooks = tensor._backward_hooks
-    tensor._post_accumulate_grad_hooks = tensor._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+    tensor._post_accumulate_grad_hooks = tensor._post_accumulate_grad_hooks
 
 
 def map_nested(function: Callable[[Any], Any], tree: Any) -> Any:

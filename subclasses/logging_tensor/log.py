@@ -20,7 +20,19 @@ from ..core.errors import LaminaError
 from .module_path import module_path
 from .phase import current_phase
 from .record import Layer, OpRecord, Phase, Value, describe_call, describe_error, describe_result, name_of
-from .scope import LIVE, LogHandle, enter_scope, forks, hold, leave_scope, muted, register, release, unregister
+from .scope import (
+    LIVE,
+    LogHandle,
+    enter_scope,
+    forks,
+    hold,
+    is_muted,
+    leave_scope,
+    muted,
+    register,
+    release,
+    unregister,
+)
 from .sinks import ListSink, Sink, chrome_event
 from .tally import Tally
 
@@ -134,7 +146,10 @@ class Log:
         layer: Layer,
         cls: str | None = None,
     ) -> T:
-        """Returns ``run(*args, **kwargs)``, and records it as a call of ``func``; also when it raises."""
+        """Returns ``run(*args, **kwargs)``, and records it as a call of ``func``; also when it raises. What sinks call
+        is not recorded."""
+        if is_muted():
+            return run(*args, **kwargs)
         name, overload = name_of(func)
         phase, path = current_phase(), module_path(makes_nodes=layer != "function")
         inputs, keywords = describe_call(args, kwargs)

@@ -9,6 +9,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..core.private import backward_context
 from .module_path import forget_nodes
 from .phase import unwatch_optimizers, watch_optimizers
@@ -49,6 +51,9 @@ class LogHandle:
 
     def resolve(self) -> Log | None:
         return _registry.get(self.token)
+
+
+torch.serialization.add_safe_globals([LogHandle])  # it is part of what a LoggingTensor saves
 
 
 def active_log(handle: LogHandle | None = None) -> Log | None:
@@ -107,6 +112,10 @@ def register(token: str, log: Log) -> None:
 
 def unregister(token: str) -> None:
     _registry.pop(token, None)
+
+
+def is_muted() -> bool:
+    return _thread.muted
 
 
 class muted:  # noqa: N801 - reads as the scope that it is
