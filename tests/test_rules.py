@@ -133,9 +133,9 @@ def wrong_signatures() -> dict[str, tuple[Any, Callable[..., Any], str]]:
 
     return {
         "no op": (aten.mm.default, no_op, "mat2"),
-        "too few": (aten.mm.default, too_few, "1 arguments, the schema has 2"),
-        "too many": (aten.mm.default, too_many, "3 arguments, the schema has 2"),
-        "too many, default": (aten.mm.default, too_many_with_default, "3 arguments, the schema has 2"),
+        "too few": (aten.mm.default, too_few, "1 of 2 arguments, misses mat2"),
+        "too many": (aten.mm.default, too_many, "3 of 2 arguments"),
+        "too many, default": (aten.mm.default, too_many_with_default, "3 of 2 arguments"),
         "misspelt": (aten.mm.default, misspelt, "'mat' stands where the schema has 'mat2'"),
         "swapped": (aten.mm.default, swapped, "'mat2'|'self'"),
         "nothing": (aten.mm.default, nothing, "first parameter"),
