@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -151,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .report import as_json, parse, print_results
 
     chosen = parse(arguments)
-    results = run(Options(tuple(chosen.op), chosen.quick, chosen.layers), print_step)
+    settings = Settings(clock=time.thread_time_ns if chosen.cpu_time else time.perf_counter_ns)
+    results = run(Options(tuple(chosen.op), chosen.quick, chosen.layers, settings), print_step)
     if chosen.json:
         print(as_json(results))
     else:

@@ -39,6 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--layers", type=int, default=MAX_LAYERS, choices=range(1, MAX_LAYERS + 1), help="how deep to nest"
     )
+    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of tables; nanoseconds")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG of cost against layers")
     return parser.parse_args(arguments)

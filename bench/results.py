@@ -72,5 +72,5 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
         data = asdict(self)
-        del data["settings"]["clock"]
+        data["settings"]["clock"] = self.settings.clock.__name__
         return {"schema": SCHEMA, "bench": "layers", **data}

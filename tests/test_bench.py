@@ -376,6 +376,7 @@ def test_the_json_has_its_schema(results: Results) -> None:
     assert (data["schema"], data["bench"]) == (1, "layers")
     parts = {"machine", "settings", "subjects", "figures", "slopes", "shares", "gaps", "absences", "budgets"}
     assert set(data) == parts | {"schema", "bench"}
+    assert data["settings"]["clock"] == "perf_counter_ns"
     one = data["figures"][0]
     assert set(one) == {
         "op",
@@ -434,8 +435,9 @@ def test_shares_of_a_forward() -> None:
 
 def test_the_command_prints_json_alone_on_stdout(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plot = tmp_path / "t.png"
-    assert main(["--op", "t", "--layers", "1", "--quick", "--json", "--plot", str(plot)]) == 0
+    assert main(["--op", "t", "--layers", "1", "--quick", "--cpu-time", "--json", "--plot", str(plot)]) == 0
     output = capsys.readouterr()
+    assert json.loads(output.out)["settings"]["clock"] == "thread_time_ns"
     assert {each["op"] for each in json.loads(output.out)["figures"]} == {"t"}
     assert output.err == "measuring t\n"
     assert plot.exists()
