@@ -44,8 +44,9 @@ def mv(op: OpOverload, self: Any, vec: Any) -> Any:
 
 
 def _has_rule(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Exactly one int8 operand, and no dtypes to mix: the op on decoded values says best what is wrong with those."""
-    return isinstance(a, ScaledInt8Tensor) is not isinstance(b, ScaledInt8Tensor) and a.dtype is b.dtype
+    """One int8 operand, one dtype, shapes that can be right: of others the op on decoded values says what is wrong."""
+    one_is_int8 = isinstance(a, ScaledInt8Tensor) is not isinstance(b, ScaledInt8Tensor)
+    return one_is_int8 and a.dtype is b.dtype and a.dim() == 2 and b.dim() > 0
 
 
 def _product(a: Any, b: Any) -> torch.Tensor:
@@ -55,9 +56,9 @@ def _product(a: Any, b: Any) -> torch.Tensor:
     payload = b.qdata.to(_payload_dtype(a.dtype))
     scale = b.scale.to(computing_dtype(a.dtype))
     if scale.shape[0] == 1:
-        product: torch.Tensor = (a.to(payload.dtype) @ payload) * scale
+        product: torch.Tensor = torch.mm(a.to(payload.dtype), payload) * scale
     else:
-        product = (a * scale.t()).to(payload.dtype) @ payload
+        product = torch.mm((a * scale.t()).to(payload.dtype), payload)
     return product.to(a.dtype)
 
 
