@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,7 +13,7 @@ from .policy import Fallback
 class Compilable(torch.Tensor):
     """The part of ``WrapperTensor`` that AOTAutograd calls."""
 
-    fallback: Any
+    fallback: ClassVar[Any]
     to_plain: Any
     __tensor_flatten__: Any
     __tensor_unflatten__: Any

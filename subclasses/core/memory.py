@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
@@ -19,7 +19,7 @@ class Memoryless(torch.Tensor):
     """The part of ``WrapperTensor`` that stands where a tensor's memory would be asked. Torch crashes on most of these,
     or silently does nothing."""
 
-    declaration: Any
+    declaration: ClassVar[Any]
 
     @property
     def data(self) -> torch.Tensor:  # type: ignore[override]

@@ -13,7 +13,7 @@ import torch
 from .errors import UnwrittenError
 from .gradients import keep_gradient
 from .private import call_of, with_math_bits
-from .schema import OpFacts
+from .schema import Kind, OpFacts, value_of
 from .unwrap import Runner, settle, written_wrappers
 
 _log = logging.getLogger("lamina")
@@ -38,6 +38,10 @@ def decoding(cls: Any, facts: OpFacts) -> Runner:
         out = with_math_bits(call, *plain_args, **plain_kwargs) if decode.complex else call(*plain_args, **plain_kwargs)
         if facts.written:
             _write_back(cls, facts, args, kwargs, decode)
+        if Kind.VIEW in facts.kinds and _is_viewed(cls, facts, args, kwargs):
+            from .decoded_view import decoded_views  # a wrapper class itself, so it stands above this module
+
+            return decoded_views(facts, args, kwargs, out)
         return settle(facts.results, out, args, kwargs, lambda value: value) if facts.results else out
 
     return run
@@ -65,6 +69,12 @@ class _Decode:
         plain = self.values[id(value)]
         self.complex |= plain.is_complex() or plain.is_neg()
         return plain
+
+
+def _is_viewed(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the tensor that the results are views of is one that was decoded."""
+    base = facts.results[0].view_of
+    return base is not None and type(value_of(base, args, kwargs)) is cls
 
 
 def _refuse_unwritable(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

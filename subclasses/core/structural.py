@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from .fields import context_of, inner_tensors, map_inner
+from .plain import decoding
 from .private import OpOverload
 from .rules import RuleBook
+from .schema import facts_of
 
 aten = torch.ops.aten
 
@@ -33,7 +35,7 @@ def _as_strided(op: OpOverload, self: Any, size: Any, stride: Any, storage_offse
     same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
     if same and storage_offset in (None, self.storage_offset()):
         return map_inner(self, torch.ops.aten.alias.default)
-    return op(self.decode(), size, stride, storage_offset)
+    return decoding(type(self), facts_of(op))((self, size, stride, storage_offset), {})
 
 
 def _to_copy(

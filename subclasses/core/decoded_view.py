@@ -1,0 +1,95 @@
+"""What a view op gives where a class decodes: a view that is replayed, so that a write to it reaches the wrapper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .geometry import alias
+from .policy import Fallback, Gradients
+from .private import OpOverload
+from .schema import OpFacts, value_of
+from .template import OuterMetadata
+from .wrapper import WrapperTensor
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class View:
+    """One call of a view op, less the tensor: ``args`` has None in its place. ``index`` for ops that return lists."""
+
+    op: OpOverload
+    place: int
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    index: int | None
+    outer: OuterMetadata
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """The view of ``values``."""
+        args = (*self.args[: self.place], values, *self.args[self.place + 1 :])
+        out = self.op(*args, **dict(self.kwargs))
+        return out if self.index is None else out[self.index]  # type: ignore[no-any-return]
+
+
+class DecodedView(WrapperTensor):
+    """A view of a wrapper's decoded values. Reading it gives plain tensors; writing to it writes to the wrapper.
+
+    It keeps no values: each op decodes ``source`` and replays the view. A plain copy instead would swallow writes:
+    ``w[0] = 7`` would change nothing, without a word.
+    """
+
+    source: torch.Tensor
+    replay: View
+
+    fallback = Fallback.PLAIN
+    gradients = Gradients.PLAIN
+
+    @classmethod
+    def outer_metadata(cls, *fields: Any) -> OuterMetadata:
+        outer: OuterMetadata = fields[1].outer
+        return outer._replace(device=fields[0].device)
+
+    def decode(self) -> torch.Tensor:
+        return self.replay.of(self.source.decode())  # type: ignore[operator]
+
+    def store(self, values: torch.Tensor) -> None:
+        whole = self.source.decode()  # type: ignore[operator]
+        self.replay.of(whole).copy_(values)
+        self.source.store(whole)  # type: ignore[operator]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return memo.setdefault(id(self), self.to_plain())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.to_plain().__reduce_ex__(protocol)
+
+
+@DecodedView.implements(aten.clone.default)
+def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    return op(self.decode(), memory_format=memory_format)  # type: ignore[no-any-return]
+
+
+def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    """The results of a view op on decoded values, each as a view of the wrapper that was decoded."""
+    argument = facts.results[0].view_of
+    assert argument is not None
+    source = value_of(argument, args, kwargs)
+    call = tuple(_frozen(a) for i, a in enumerate(args) if i != argument.index)
+    call = (*call[: argument.index], None, *call[argument.index :])
+
+    def view(values: torch.Tensor, index: int | None) -> Any:
+        outer = OuterMetadata(values.size(), values.stride(), values.storage_offset(), values.dtype, values.device)
+        replay = View(facts.op, argument.index, call, tuple(kwargs.items()), index, outer)
+        result = DecodedView._generated.make(DecodedView, source, replay)
+        alias(result, source)
+        return result
+
+    return [view(o, i) for i, o in enumerate(out)] if facts.results[0].listed else view(out, None)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
