@@ -1,0 +1,286 @@
+"""``wrap_parameters`` and ``unwrap_parameters``: a module's parameters in wrappers, and back."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .core.errors import LaminaError
+from .core.private import map_nested, name_before_compiling, uncompiled
+from .core.wrapper import WrapperTensor
+from .swap import Taken, Wrap, check_free, drop_gradient_hook, exchange, layers_of, set_gradient_hook, wrapped
+
+Where = Callable[[str, nn.Module, nn.Parameter], bool]
+
+_log = logging.getLogger("lamina")
+_SHOWN = 8  # parameter names in a message
+
+
+class NoParameterError(LaminaError, ValueError):
+    """No parameter of the module was chosen: nothing would be wrapped."""
+
+
+class NotWrappedError(LaminaError, AssertionError):
+    """Parameters that ``wrap_parameters`` wrapped aren't wrapped any more."""
+
+
+class ReplacedWarning(UserWarning):
+    """``load_state_dict`` put another tensor in the place of a wrapped parameter."""
+
+
+def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None, outputs: str = "same") -> nn.Module:
+    """Puts parameters of ``module`` into wrappers, in place. Each Parameter object stays the one that it is, so that an
+    optimizer that holds it trains on; so do ties, ``requires_grad``, ``.grad``, hooks and attributes. Buffers and the
+    other parameters stay plain, and get plain gradients.
+
+    >>> class Grams(WrapperTensor):
+    ...     elem: torch.Tensor
+    ...     fallback = Fallback.UNWRAP
+    >>> model = wrap_parameters(nn.Linear(2, 1), Grams, where=lambda name, module, parameter: name == "weight")
+    >>> wrapped_parameters(model)
+    {'weight': <class '...Grams'>}
+
+    Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
+    are those of the module that was compiled. What was wrapped is logged (``logging.getLogger("lamina")``, INFO).
+
+    Args:
+        module: parametrizations are respected: it is their ``original`` that is wrapped.
+        wrap: from the parameter's detached tensor to a ``WrapperTensor`` of the same shape, dtype and device; may hold
+            that very tensor, must not write to it.
+        where: whether to wrap the parameter of this name, in this submodule. A tied parameter is
+            wrapped if one of them is chosen. None: every parameter.
+        outputs: ``"plain"``: what ``module`` returns is unwrapped, in tuples, dicts and dataclasses too, until
+            ``unwrap_parameters``. ``torch.compile`` doesn't look at the hooks of a module once it has compiled it: to
+            change only this, call ``torch.compiler.reset()``.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        NoParameterError: there is nothing to wrap.
+        WrapResultError: ``wrap`` returned something else.
+        ParameterInUseError: a graph, a view or a weak reference holds on to a parameter.
+        Exception: what ``wrap`` raised. In every case all parameters are as they were.
+    """
+    if outputs not in ("same", "plain"):
+        raise ValueError(f"outputs={outputs!r} is neither 'same' nor 'plain'")
+    root = uncompiled(module)
+    sites = _sites(root)
+    chosen = [site for site in sites if site.is_chosen(where)]
+    _check_choice(root, sites, chosen, where)
+    taken: Taken = {}
+    with _transaction(chosen) as undo:
+        for site in chosen:
+            exchange(site.name, site.parameter, wrapped(site.name, site.parameter, wrap, taken), undo)
+    for site in sites:
+        if site in chosen:
+            site.record()
+        else:
+            set_gradient_hook(site.parameter)
+    if outputs == "plain" and not any(isinstance(h, PlainOutputs) for h in root._forward_hooks.values()):
+        root.register_forward_hook(PlainOutputs())
+    _report(root, sites, chosen)
+    return module
+
+
+def unwrap_parameters(module: nn.Module) -> nn.Module:
+    """Takes all layers off all parameters of ``module``, in place, and removes whatever ``wrap_parameters`` added. Each
+    Parameter object stays the one that it is, as do ties, ``requires_grad``, ``.grad`` (now plain), hooks, attributes.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        ParameterInUseError: a graph, a view or a weak reference holds on to a parameter. Nothing was changed.
+    """
+    root = uncompiled(module)
+    sites = _sites(root)
+    wrapped = [site for site in sites if isinstance(site.parameter, WrapperTensor)]
+    with _transaction(wrapped) as undo:
+        for site in wrapped:
+            exchange(site.name, site.parameter, site.unwrapped(), undo)
+    for site in sites:
+        drop_gradient_hook(site.parameter)
+    for submodule in root.modules():
+        for hooks in (submodule._load_state_dict_post_hooks, submodule._forward_hooks):
+            for key in [k for k, hook in hooks.items() if isinstance(hook, (Watch, PlainOutputs))]:
+                del hooks[key]
+    return module
+
+
+def wrapped_parameters(module: nn.Module) -> dict[str, type]:
+    """The wrapped parameters of ``module`` by name, in its order, and the class of their outermost layer. A tied
+    parameter stands under each of its names."""
+    owners = _owners(uncompiled(module))
+    return {name: type(p) for name, _, _, p in owners if isinstance(p, WrapperTensor)}
+
+
+def assert_wrapped(module: nn.Module) -> None:
+    """Each parameter that ``wrap_parameters`` wrapped is in its layers still. ``load_state_dict(assign=True)`` and
+    ``module.weight = nn.Parameter(...)`` replace a wrapper without a word.
+
+    Raises:
+        NotWrappedError: some parameters are not, or ``module`` never had wrapped ones.
+    """
+    watched = [(submodule, watch) for submodule in uncompiled(module).modules() for watch in _watches(submodule)]
+    if not watched:
+        raise NotWrappedError(f"no parameter of this {type(module).__name__} was wrapped. Call lamina.wrap_parameters.")
+    replaced = [text for submodule, watch in watched for text in watch.replaced(submodule)]
+    if replaced:
+        raise NotWrappedError(f"{'; '.join(replaced)}. Call lamina.wrap_parameters again, or load without assign=True.")
+
+
+class Record(NamedTuple):
+    """What was done to one parameter."""
+
+    name: str
+    layers: tuple[type, ...]
+    plain: type  # the class of the Parameter before
+
+    def holds(self, parameter: object) -> bool:
+        return isinstance(parameter, torch.Tensor) and _classes(parameter) == self.layers
+
+
+class Watch:
+    """A load hook of a submodule that warns when a wrapped parameter of its own was replaced. Being registered with the
+    module it is copied, pickled and moved with it, and so are the records."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+
+    def __call__(self, module: nn.Module, _: object) -> None:
+        for text in self.replaced(module):
+            warnings.warn(
+                f"load_state_dict: {text}. Load without assign=True, which copies into the wrapper and keeps it, or "
+                "call lamina.wrap_parameters again.",
+                ReplacedWarning,
+                stacklevel=2,
+            )
+
+    def replaced(self, module: nn.Module) -> Iterator[str]:
+        for local, record in self.records.items():
+            now = module._parameters.get(local)
+            if not record.holds(now):
+                was = " around ".join(cls.__name__ for cls in record.layers)
+                yield f"parameter {record.name!r} was wrapped as {was}, and is a {type(now).__name__} now"
+
+
+class PlainOutputs:
+    """A forward hook that unwraps what the module returns. Differentiable."""
+
+    def __call__(self, module: nn.Module, args: object, output: Any) -> Any:
+        return map_nested(_plain, output)
+
+
+def _plain(leaf: Any) -> Any:
+    if isinstance(leaf, WrapperTensor):
+        return leaf.to_plain()
+    if is_dataclass(leaf) and not isinstance(leaf, type):
+        return replace(leaf, **{f.name: map_nested(_plain, getattr(leaf, f.name)) for f in fields(leaf) if f.init})
+    return leaf
+
+
+@dataclass(eq=False)
+class _Site:
+    """One Parameter, and each place where it is."""
+
+    parameter: nn.Parameter
+    places: list[tuple[str, nn.Module, str]]  # full name, owner, name in the owner
+
+    @property
+    def name(self) -> str:
+        return self.places[0][0]
+
+    def is_chosen(self, where: Where | None) -> bool:
+        return where is None or any(where(name, owner, self.parameter) for name, owner, _ in self.places)
+
+    def record(self) -> None:
+        plain = self.plain_class()
+        for name, owner, local in self.places:
+            if not _watches(owner):
+                owner.register_load_state_dict_post_hook(Watch())
+            _watches(owner)[0].records[local] = Record(name, _classes(self.parameter), plain)
+
+    def plain_class(self) -> type:
+        """The class that the Parameter had before anything was wrapped."""
+        records = [watch.records.get(local) for _, owner, local in self.places for watch in _watches(owner)]
+        return next((r.plain for r in records if r is not None), nn.Parameter)
+
+    def unwrapped(self) -> nn.Parameter:
+        values: Any = self.parameter.detach()
+        new = nn.Parameter(values.to_plain(), requires_grad=self.parameter.requires_grad)
+        if type(new) is nn.Parameter:
+            new.__class__ = self.plain_class()
+        return new
+
+
+def _owners(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
+    for prefix, owner in root.named_modules(remove_duplicate=False):
+        for local, parameter in owner._parameters.items():
+            if parameter is not None:
+                yield name_before_compiling(f"{prefix}.{local}" if prefix else local), owner, local, parameter
+
+
+def _sites(root: nn.Module) -> list[_Site]:
+    """The parameters of ``root``, each once."""
+    sites: dict[int, _Site] = {}
+    for name, owner, local, parameter in _owners(root):
+        sites.setdefault(id(parameter), _Site(parameter, [])).places.append((name, owner, local))
+    return list(sites.values())
+
+
+def _watches(module: nn.Module) -> list[Watch]:
+    return [hook for hook in module._load_state_dict_post_hooks.values() if isinstance(hook, Watch)]
+
+
+def _classes(parameter: torch.Tensor) -> tuple[type, ...]:
+    return tuple(layer.cls for layer in layers_of(parameter))
+
+
+@contextmanager
+def _transaction(sites: list[_Site]) -> Iterator[ExitStack]:
+    """Refuses sites that are in use before anything is done, and takes everything back if the block raises."""
+    for site in sites:
+        check_free(site.name, site.parameter)
+    with torch.inference_mode(False), torch.no_grad(), ExitStack() as undo:
+        yield undo
+        undo.pop_all()
+
+
+def _check_choice(root: nn.Module, sites: list[_Site], chosen: list[_Site], where: Where | None) -> None:
+    kind = type(root).__name__
+    if not sites:
+        raise NoParameterError(f"this {kind} has no parameters: there is nothing to wrap")
+    if not chosen:
+        asked = getattr(where, "__qualname__", repr(where))
+        raise NoParameterError(
+            f"where={asked} chose no parameter of this {kind}. It was asked for {_listed([s.name for s in sites])}; "
+            "its arguments are (name, module, parameter), where module is the submodule that owns the parameter."
+        )
+    lazy = [site.name for site in chosen if nn.parameter.is_lazy(site.parameter)]
+    if lazy:
+        raise NoParameterError(f"{_listed(lazy)} have no shape yet. Run the module once on a batch, then wrap.")
+
+
+def _report(root: nn.Module, sites: list[_Site], chosen: list[_Site]) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    kinds = " and ".join(sorted({type(s.parameter).__name__ for s in chosen}))
+    ties = [" = ".join(name for name, _, _ in s.places) for s in chosen if len(s.places) > 1]
+    tied = f"; tied: {', '.join(ties)}" if ties else ""
+    names = _listed([s.name for s in chosen])
+    _log.info(
+        "%d of %d parameters of %s are in %s: %s%s", len(chosen), len(sites), type(root).__name__, kinds, names, tied
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(repr(n) for n in names[:_SHOWN]) + more

@@ -1,0 +1,219 @@
+"""Exchanges the tensor under a Parameter: whoever holds the Parameter, an optimizer say, sees the new one.
+
+``torch.utils.swap_tensors`` does the exchange. What it leaves behind is carried here: attributes, ``.grad``, hooks.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from .core.errors import LaminaError
+from .core.fields import context_of, leaf_tensors
+from .core.gradients import _Coerce
+from .core.policy import Gradients
+from .core.private import gradient_hooks, reattach_hooks, reference_count, set_gradient_hooks
+from .core.wrapper import WrapperTensor
+
+Wrap = Callable[[torch.Tensor], torch.Tensor]
+
+
+class ParameterInUseError(LaminaError, RuntimeError):
+    """A Parameter can't be exchanged: somebody holds on to the tensor under it, and would go on with the old one."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, holder: str, advice: str) -> None:
+        self.name, self.holder = name, holder
+        super().__init__(
+            f"parameter {name!r} of shape {tuple(parameter.shape)} can't be exchanged: {holder}. {advice} "
+            "All parameters are as they were."
+        )
+
+
+class WrapResultError(LaminaError, ValueError):
+    """What ``wrap`` returned can't stand for the parameter."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, problem: str, advice: str) -> None:
+        self.name, self.problem = name, problem
+        super().__init__(
+            f"wrap({name!r}, {parameter.dtype} of shape {tuple(parameter.shape)} on {parameter.device}) {problem}. "
+            f"{advice} All parameters are as they were."
+        )
+
+
+class Layer(NamedTuple):
+    """One level of wrapping: what is needed to put it on a gradient."""
+
+    cls: type[WrapperTensor]
+    context: dict[str, Any]
+
+
+def layers_of(tensor: torch.Tensor) -> tuple[Layer, ...]:
+    """The levels of wrapping of ``tensor``, the outermost first. A class with several inner tensors is the last one."""
+    layers: list[Layer] = []
+    while isinstance(tensor, WrapperTensor):
+        layers.append(Layer(type(tensor), context_of(tensor)))
+        single = type(tensor).declaration.single
+        if single is None:
+            break
+        tensor = getattr(tensor, single.name)
+    return tuple(layers)
+
+
+def dressed(gradient: torch.Tensor, layers: tuple[Layer, ...]) -> torch.Tensor:
+    """``gradient`` as the type that a leaf with these layers chooses; itself where it is that. Differentiable."""
+    if _fits(gradient, layers):
+        return gradient
+    plain = gradient.to_plain() if isinstance(gradient, WrapperTensor) else gradient
+    if not _keeps_class(layers):
+        return plain
+    cls, context = layers[0]
+    return cls.from_plain(dressed(plain, layers[1:]), **context)
+
+
+def _fits(gradient: torch.Tensor, layers: tuple[Layer, ...]) -> bool:
+    if not _keeps_class(layers):
+        return not isinstance(gradient, WrapperTensor)
+    single = layers[0].cls.declaration.single
+    return type(gradient) is layers[0].cls and (single is None or _fits(getattr(gradient, single.name), layers[1:]))
+
+
+def _keeps_class(layers: tuple[Layer, ...]) -> bool:
+    return bool(layers) and layers[0].cls.gradients is Gradients.SAME
+
+
+class GradientHook(_Coerce):
+    """A hook of a leaf that gives its gradient the type of the leaf's choice, whichever type autograd hands it. Knows
+    the layers of the leaf, not the leaf itself: that would be a cycle, which keeps memory."""
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        super().__init__(layers[0].cls if layers else torch.Tensor)
+        self.layers = layers
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        return dressed(gradient, self.layers)
+
+
+Taken = dict[int, tuple[str, torch.Tensor]]  # inner tensors by id, with the name of their parameter; keeps them alive
+
+
+def wrapped(name: str, parameter: nn.Parameter, wrap: Wrap, taken: Taken) -> nn.Parameter:
+    """``wrap`` of the parameter, as a Parameter. ``taken``: the inner tensors of the parameters before it.
+
+    Raises:
+        WrapResultError: what ``wrap`` returned can't stand for ``parameter``.
+    """
+    result = wrap(parameter.detach())
+    kind = type(result).__name__
+    if not isinstance(result, WrapperTensor):
+        raise WrapResultError(name, parameter, f"returned a {kind}", "Return a lamina.WrapperTensor.")
+    for what in ("shape", "dtype", "device"):
+        if getattr(result, what) != getattr(parameter, what):
+            problem = f"returned a {kind} of {what} {getattr(result, what)}"
+            raise WrapResultError(name, parameter, problem, f"The {what} has to stay.")
+    if result.requires_grad:
+        raise WrapResultError(name, parameter, f"returned a {kind} that requires grad", "Return result.detach().")
+    for leaf in leaf_tensors(result):
+        owner, _ = taken.setdefault(id(leaf), (name, leaf))
+        if owner != name:
+            problem = f"returned a {kind} that holds an inner tensor of {owner!r} too"
+            raise WrapResultError(name, parameter, problem, "Give each parameter inner tensors of its own.")
+    new = nn.Parameter(result, requires_grad=parameter.requires_grad)
+    for attribute in attributes_of(parameter):
+        if attribute in vars(new) or (hasattr(type(new), attribute) and not hasattr(nn.Parameter, attribute)):
+            problem = f"returned a {kind}, which has an attribute {attribute!r}; a user put one on the parameter too"
+            raise WrapResultError(name, parameter, problem, "Rename or delete the parameter's.")
+    return new
+
+
+def check_free(name: str, parameter: torch.Tensor) -> None:
+    """Nobody holds on to the tensor under ``parameter``.
+
+    Raises:
+        ParameterInUseError: somebody does. Says who, as far as that can be known, and what to do.
+    """
+    weak = weakref.getweakrefs(parameter)
+    if weak:
+        holder = f"it has {len(weak)} weak reference(s), and torch.utils.swap_tensors refuses to swap such a tensor"
+        advice = (
+            "Wrap or unwrap before they are made (a compiled optimizer step leaves one for good), or delete their "
+            "holders (weakref.getweakrefs(parameter) lists them)."
+        )
+        raise ParameterInUseError(name, parameter, holder, advice)
+    count = reference_count(parameter)
+    if count > 1:
+        holder = f"{count - 1} reference(s) from C++ hold the tensor under it: a live autograd graph, or a view"
+        advice = "Run backward() or delete the outputs, losses and views that you hold, then call again."
+        raise ParameterInUseError(name, parameter, holder, advice)
+
+
+def exchange(name: str, parameter: torch.Tensor, new: nn.Parameter, undo: ExitStack) -> None:
+    """Puts the tensor of ``new`` under ``parameter``, with the attributes, ``.grad`` and hooks that ``parameter`` has.
+    ``undo`` gets what takes it back; ``new`` holds the old tensor until then.
+
+    Raises:
+        ParameterInUseError: ``torch.utils.swap_tensors`` refuses.
+    """
+    attributes, gradient = attributes_of(parameter), parameter.grad
+    _swap(name, parameter, new)
+    undo.callback(_swap, name, parameter, new)
+    vars(parameter).update(attributes)
+    if gradient is not None:
+        parameter.grad = dressed(gradient, layers_of(parameter))
+    undo.callback(set_gradient_hook(parameter))
+
+
+def _swap(name: str, parameter: torch.Tensor, new: torch.Tensor) -> None:
+    try:
+        torch.utils.swap_tensors(parameter, new)
+    except RuntimeError as error:
+        raise ParameterInUseError(name, parameter, f"torch says: {error}", "Delete whoever holds it.") from error
+    reattach_hooks(parameter)
+
+
+def attributes_of(parameter: torch.Tensor) -> dict[str, Any]:
+    """What a user put on ``parameter``: neither its fields nor the mark of a Parameter."""
+    own = {"_is_param"}
+    if isinstance(parameter, WrapperTensor):
+        names = [f.name for f in type(parameter).declaration.fields]
+        own |= {*names, *(f"{n}_count" for n in names), *type(parameter).__tensor_flatten__(parameter)[0]}
+    return {k: v for k, v in vars(parameter).items() if k not in own}
+
+
+def set_gradient_hook(parameter: torch.Tensor) -> Callable[[], None]:
+    """Makes the gradient of the leaf ``parameter`` one of its own choice, before its other hooks see it. Replaces the
+    hook that is there for this already, from an op say: it may be of another choice. Returns what takes it back."""
+    before = gradient_hooks(parameter)
+    content = list(before.items()) if before else []
+    hooks: Any = OrderedDict() if before is None else before
+    _discard(hooks)
+    key = RemovableHandle(hooks).id
+    hooks[key] = GradientHook(layers_of(parameter))
+    hooks.move_to_end(key, last=False)
+    set_gradient_hooks(parameter, hooks)
+
+    def undo() -> None:
+        hooks.clear()
+        hooks.update(content)
+        set_gradient_hooks(parameter, before)
+
+    return undo
+
+
+def drop_gradient_hook(parameter: torch.Tensor) -> None:
+    """Removes the hook that ``set_gradient_hook`` added."""
+    hooks = gradient_hooks(parameter)
+    if hooks is not None:
+        _discard(hooks)
+        set_gradient_hooks(parameter, hooks or None)
+
+
+def _discard(hooks: dict[int, Callable[..., Any]]) -> None:
+    for key in [k for k, hook in hooks.items() if isinstance(hook, _Coerce)]:
+        del hooks[key]
