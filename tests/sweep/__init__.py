@@ -6,7 +6,18 @@ difference in values, metadata, types, mutated inputs and gradients. Reading ord
 
 from .compare import Candidate, MismatchError
 from .report import Failure, Report
-from .run import sweep
+from .run import count_cases, sweep
 from .samples import DTYPES, LIMIT, VARIANTS, shard
 
-__all__ = ["DTYPES", "LIMIT", "VARIANTS", "Candidate", "Failure", "MismatchError", "Report", "shard", "sweep"]
+__all__ = [
+    "DTYPES",
+    "LIMIT",
+    "VARIANTS",
+    "Candidate",
+    "Failure",
+    "MismatchError",
+    "Report",
+    "count_cases",
+    "shard",
+    "sweep",
+]

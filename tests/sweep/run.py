@@ -64,6 +64,12 @@ def sweep(
     return report
 
 
+def count_cases(ops: Sequence[OpInfo], limit: int | None = LIMIT) -> int:
+    """How many cases a sweep of ``ops`` has, those counted that torch itself refuses; nothing is run."""
+    with _quiet():
+        return sum(1 for _ in cases(ops, limit=limit))
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Samples call deprecated operators and odd dtypes on purpose: their warnings are torch's, in both runs."""
