@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from ..subclasses.core.private import OpOverload, dispatch_mode_on_top, never_compile
+from ..subclasses.core.private import OpOverload, TorchDispatchMode, dispatch_mode_on_top, never_compile
 from ..subclasses.core.schema import facts_of
 from .switch import Switch
 

@@ -23,9 +23,9 @@ class FunctionLog(LogView, Switch, TorchFunctionMode):
     ``log``: where records go; without one, a new ``Log``. ``properties=True`` records reads of attributes such as
     ``.shape`` too.
 
-    Under ``torch.compile``: eager only. Compilation happens as it does elsewhere and without graph breaks, once more than
-    without the mode, since Dynamo guards on function modes. The functions in compiled code do not show; a
-    ``CompiledRegionWarning`` at the end of the scope says so.
+    Under ``torch.compile``: eager only. Compilation happens as it does elsewhere and without graph breaks; a function
+    that was compiled without the mode compiles once more, since Dynamo guards on function modes. The functions in
+    compiled code do not show; a ``CompiledRegionWarning`` at the end of the scope says so.
 
     >>> import torch
     >>> with FunctionLog() as calls:

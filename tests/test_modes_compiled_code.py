@@ -28,9 +28,14 @@ def test_modules_compile_whole_under_a_mode_and_once(kind: Any) -> None:
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     plain(value).sum().backward()
 
-    with pytest.warns(CompiledRegionWarning, match=f"{kind.__name__} \\(1 times\\)"), kind():
-        result = compiled(value)
-        result.sum().backward()
+    def train() -> torch.Tensor:
+        with kind():
+            result: torch.Tensor = compiled(value)
+            result.sum().backward()
+        return result
+
+    with pytest.warns(CompiledRegionWarning, match=f"{kind.__name__} \\(1 times\\)"):
+        result = train()
     assert torch.equal(result, plain(value))
     for expected, got in zip(plain.parameters(), model.parameters(), strict=True):
         assert torch.equal(expected.grad, got.grad)  # type: ignore[arg-type]
@@ -65,14 +70,20 @@ def test_inductor_compiles_under_a_mode() -> None:
 def test_the_warning_comes_once_a_scope_and_not_over_an_error() -> None:
     compiled = torch.compile(torch.abs, backend="aot_eager")
     value = torch.ones(2)
-    with pytest.warns(CompiledRegionWarning) as told, DispatchLog():
-        compiled(value)
-        compiled(value)
+
+    def run(error: Exception | None = None) -> None:
+        with DispatchLog():
+            compiled(value)
+            compiled(value)
+            if error is not None:
+                raise error
+
+    with pytest.warns(CompiledRegionWarning, match="2 times") as told:
+        run()
     assert len(told) == 1
     assert told[0].filename == __file__
-    with pytest.raises(ValueError, match="no"), DispatchLog():
-        compiled(value)
-        raise ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        run(ValueError("no"))
 
 
 def test_a_scope_without_compiled_code_does_not_warn() -> None:

@@ -53,7 +53,7 @@ def test_forward_and_backward_name_the_module() -> None:
     assert paths(mode, "aten::sum", "forward") == [None]
     assert paths(mode, "aten::mul.Tensor", "backward") == ["Model"]
     assert paths(mode, "aten::threshold_backward", "backward") == ["encoder", "encoder"]
-    assert [path for path in dict.fromkeys(paths(mode, "aten::mm", "backward"))] == layers[::-1]
+    assert list(dict.fromkeys(paths(mode, "aten::mm", "backward"))) == layers[::-1]
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
@@ -69,7 +69,7 @@ def test_recomputation_names_the_module(use_reentrant: bool) -> None:
 
 def test_a_module_that_raises_is_left() -> None:
     class Failing(nn.Module):
-        def forward(self, value: torch.Tensor) -> torch.Tensor:
+        def forward(self, _: torch.Tensor) -> torch.Tensor:
             raise ValueError("no")
 
     with DispatchLog() as mode:

@@ -222,7 +222,7 @@ def test_the_step_of_a_class_that_derives_from_another_optimizer() -> None:
 
     class Twice(SpyOptimizer):
         def step(self, closure: Any = None) -> Any:
-            super().step()
+            super().step(closure)
             self.seen.append(current_phase())
             return super().step()
 

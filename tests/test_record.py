@@ -82,7 +82,7 @@ class Hostile(torch.Tensor):
     """Every way in which describing a tensor could run its author's code raises."""
 
     @staticmethod
-    def __new__(cls) -> Hostile:
+    def __new__(cls: type[Hostile]) -> Hostile:
         return torch.Tensor._make_wrapper_subclass(cls, (2, 3))  # type: ignore[attr-defined, no-any-return]
 
     @classmethod
@@ -202,7 +202,8 @@ def test_a_record_becomes_json_of_plain_types() -> None:
 def test_the_text_of_a_record_has_no_times() -> None:
     assert str(record(start_ns=1, duration_ns=2)) == str(record(start_ns=3, duration_ns=4))
     assert str(record(depth=1, module="encoder.0")) == (
-        "  aten::add.Tensor(float32[2, 3], 1.5, alpha=2) -> float32[2, 3]  [forward subclass LoggingTensor in encoder.0]"
+        "  aten::add.Tensor(float32[2, 3], 1.5, alpha=2) -> float32[2, 3]"
+        "  [forward subclass LoggingTensor in encoder.0]"
     )
     assert "!! ValueError: no" in str(record(error="ValueError: no", outputs=()))
 

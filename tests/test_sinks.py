@@ -114,9 +114,14 @@ def test_a_chrome_trace_nests_by_time(tmp_path: Path) -> None:
 def test_a_chrome_trace_is_valid_after_an_exception_and_continued_after_a_close(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     log = Log(ChromeTraceSink(path))
-    with pytest.raises(ValueError, match="no"), log:
-        call(log)
-        raise ValueError("no")
+
+    def fail() -> None:
+        with log:
+            call(log)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
     assert len(json.loads(path.read_text())) == 1
     with log:
         nested(log)

@@ -16,8 +16,9 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["OpOverload", "OpOverloadPacket"]
+__all__ = ["OpOverload", "OpOverloadPacket", "TorchDispatchMode"]
 
 # The only constructor of wrapper tensors. Called straight (never as ``cls(...)``): ``type.__call__`` adds 4 us.
 make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
@@ -253,12 +254,10 @@ def name_of_packet(packet: OpOverloadPacket) -> str:
     return packet._qualified_op_name
 
 
-_TRACING_MODES = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL)
-
-
 def is_tracing() -> bool:
-    """Dynamo, export, AOTAutograd or ``make_fx`` is at work: what runs is recorded in a graph."""
-    return torch.compiler.is_compiling() or any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
+    """Dynamo, export or ``make_fx`` is at work: what runs is put into a graph. Its modes are off inside a handler of
+    ours, and can't be asked."""
+    return torch.compiler.is_compiling() or torch.fx._symbolic_trace._is_fx_tracing_flag
 
 
 def reference_count(tensor: torch.Tensor) -> int:

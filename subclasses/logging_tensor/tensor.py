@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 
 import torch
 
+from ..core.errors import InnerTensorError
 from ..core.policy import Fallback
 from ..core.private import TRACERS, OpOverload, is_tracing
 from ..core.wrapper import WrapperTensor
@@ -40,7 +42,13 @@ class LoggingTensor(WrapperTensor):
     precedence = 100
 
     def __new__(cls, elem: torch.Tensor, log: Log | LogHandle | None = None) -> LoggingTensor:
+        if not isinstance(log, (Log, LogHandle, NoneType)):
+            raise InnerTensorError(f"LoggingTensor(elem, log) takes a Log, its handle, or None; got {log!r}")
         return super().__new__(cls, elem, log.handle if isinstance(log, Log) else log)
+
+    @classmethod
+    def encode(cls, values: torch.Tensor, log_handle: LogHandle | None = None) -> LoggingTensor:
+        return cls(values, log_handle)
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
