@@ -23,38 +23,44 @@ def dispatch(
 ) -> Any:
     """``__torch_dispatch__``: one look-up and a call."""
     entry = cls._table[op]
-    entry.hits += 1
-    try:
-        if len(types) == 1 and not inference_mode_is_on():
+    if len(types) == 1 and not inference_mode_is_on():
+        entry.hits += 1
+        try:
             out = entry.run(args, kwargs or {})
-        else:
-            out = _arbitrate(entry, types, args, kwargs or {})
-    except TypeError as error:
-        raise RuleTypeError(op, cls, entry.where, error) from error
+        except TypeError as error:
+            raise RuleTypeError(op, cls, entry.where, error) from error
+    else:
+        out = _arbitrate(cls, op, types, args, kwargs or {})
     if out is NotImplemented:
         raise missing_rule(entry, types, args, kwargs or {})
     return out
 
 
-def _arbitrate(entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Asks every class that could answer, in order of precedence; NotImplemented if all decline.
 
     All of it happens in the first lamina handler that torch asks, so that none of them has to return NotImplemented to
     torch: Python's operators would make a plain ``False`` of it.
     """
-    for candidate in _order(entry.cls, types):
-        if not hasattr(candidate, "declaration"):
-            out = candidate.__torch_dispatch__(entry.op, types, args, kwargs)  # type: ignore[attr-defined]
-        else:
-            chosen: Entry = candidate._table[entry.op]  # type: ignore[attr-defined]
-            if candidate is not entry.cls:
-                chosen.hits += 1
-            out = (
-                outside_inference_mode(chosen.run, args, kwargs) if inference_mode_is_on() else chosen.run(args, kwargs)
-            )
+    for candidate in _order(cls, types):
+        where = "its __torch_dispatch__"
+        try:
+            if hasattr(candidate, "declaration"):
+                entry: Entry = candidate._table[op]
+                entry.hits += 1
+                where = entry.where
+                out = _below_autograd(entry.run, args, kwargs)
+            else:
+                out = candidate.__torch_dispatch__(op, types, args, kwargs)
+        except TypeError as error:
+            raise RuleTypeError(op, candidate, where, error) from error
         if out is not NotImplemented:
             return out
     return NotImplemented
+
+
+def _below_autograd(run: Runner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return outside_inference_mode(run, args, kwargs) if inference_mode_is_on() else run(args, kwargs)
 
 
 def _order(first: Any, types: tuple[type, ...]) -> Iterator[Any]:
