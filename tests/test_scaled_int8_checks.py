@@ -23,7 +23,7 @@ def test_values_that_are_not_floating(make: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], 3.0, None])
 def test_values_that_are_no_tensor(values: Any) -> None:
-    with pytest.raises(QuantizationError, match="torch.as_tensor"):
+    with pytest.raises(QuantizationError, match=r"torch\.as_tensor"):
         ScaledInt8Tensor.quantize(values)
 
 
@@ -58,7 +58,7 @@ def test_logical_dtype_that_is_not_floating(dtype: Any) -> None:
         lambda: ScaledInt8Tensor.quantize(torch.ones(3, 4), logical_dtype=dtype),
         lambda: ScaledInt8Tensor(QDATA, SCALE, PerRow(), dtype),
     ):
-        with pytest.raises((QuantizationError, TypeError), match="logical_dtype|argument 'dtype'"):
+        with pytest.raises((QuantizationError, TypeError), match=r"logical_dtype|argument 'dtype'"):
             make()
 
 

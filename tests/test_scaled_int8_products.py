@@ -202,7 +202,7 @@ def test_operands_of_two_dtypes_fail_as_plain_ones_do(dtype: torch.dtype) -> Non
         lambda q: torch.addmm(torch.ones(2, 4, 5), torch.ones(4, 7), q.t()),
         lambda q: torch.mm(torch.ones(7), q.t()),
         lambda q: torch.mm(torch.ones(4, 7), q[0, 0]),
-        lambda q: torch.mm(torch.ones(4, 7), ScaledInt8Tensor.quantize(torch.ones(()))),
+        lambda q: torch.mm(torch.ones(4, 7), type(q).quantize(torch.ones(()))),
     ],
 )
 def test_shapes_that_do_not_fit(call: Callable[[Any], Any]) -> None:

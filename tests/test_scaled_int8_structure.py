@@ -52,6 +52,24 @@ def test_a_tensor_of_more_dims_is_permuted_with_its_scale() -> None:
     assert torch.equal(turned.dequantize(), w.dequantize().permute(2, 0, 1))
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (5, 1), (1, 1), (0, 3), (4, 4), (2, 3, 4)])
+def test_as_strided_is_lazy_where_it_reorders(shape: tuple[int, ...]) -> None:
+    w = ScaledInt8Tensor.quantize(torch.randn(shape))
+    for wanted in (w.dequantize(), w.dequantize().transpose(0, -1)):
+        view = w.as_strided(wanted.size(), wanted.stride())
+        assert type(view) is ScaledInt8Tensor
+        assert addresses(view) == addresses(w)
+        assert torch.equal(view.dequantize(), wanted)
+
+
+@pytest.mark.parametrize(("size", "stride", "offset"), [((2, 5), (5, 1), 5), ((15,), (1,), 0), ((2, 2), (7, 2), 1)])
+def test_as_strided_of_another_geometry(size: Any, stride: Any, offset: int) -> None:
+    w = ScaledInt8Tensor.quantize(torch.randn(3, 5))
+    assert torch.equal(w.as_strided(size, stride, offset), w.dequantize().as_strided(size, stride, offset))
+    w.t().as_strided(size, stride, offset).zero_()
+    assert torch.equal(w.as_strided(size, stride, offset), torch.zeros(size))
+
+
 @pytest.mark.parametrize("name", REORDERINGS)
 def test_a_write_through_a_view_reaches_its_base(name: str) -> None:
     """The rows of the base keep their own scales, so the result is what the base would have been given."""
@@ -216,7 +234,7 @@ def test_copy_between_different_axes_requantizes() -> None:
 
 def test_transposing_in_place_is_refused_and_changes_nothing() -> None:
     w = ScaledInt8Tensor.quantize(torch.randn(3, 5))
-    with pytest.raises(lamina.UnwrittenError, match="aten.t_"):
+    with pytest.raises(lamina.UnwrittenError, match=r"aten\.t_"):
         w.t_()
     assert (w.shape, w.qdata.shape) == ((3, 5), (3, 5))
 

@@ -20,6 +20,15 @@ def reorder_dims(op: OpOverload, self: ScaledInt8Tensor, *dims: Any) -> Any:
     return map_inner(self, lambda inner: op(inner, *dims))
 
 
+@ScaledInt8Tensor.implements(aten.as_strided.default)
+def as_strided(op: OpOverload, self: ScaledInt8Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """Compiled code asks for the views that it returns by their geometry: a transposed one stays lazy."""
+    dims = _permutation(list(zip(self.shape, self.stride(), strict=True)), list(zip(size, stride, strict=True)))
+    if dims is None or storage_offset not in (None, self.storage_offset()):
+        return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
+    return map_inner(self, lambda inner: aten.permute.default(inner, dims))
+
+
 @ScaledInt8Tensor.implements(aten.clone.default)
 def clone(op: OpOverload, self: ScaledInt8Tensor, *, memory_format: torch.memory_format | None = None) -> Any:
     return _rebuilt(self, op(self.qdata, memory_format=memory_format), op(self.scale))
@@ -53,6 +62,18 @@ def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> An
     self.qdata.copy_(src.qdata, non_blocking)
     self.scale.copy_(src.scale, non_blocking)
     return self
+
+
+def _permutation(geometry: list[Any], wanted: list[Any]) -> list[int] | None:
+    """Which dims of ``geometry``, (size, stride) each, make up ``wanted``. Those that look alike are interchangeable:
+    dense memory has no two of one stride that are longer than 1."""
+    dims: list[int] = []
+    for pair in wanted:
+        fits = [dim for dim, own in enumerate(geometry) if own == pair and dim not in dims]
+        if not fits:
+            return None
+        dims.append(fits[0])
+    return dims if len(dims) == len(geometry) else None
 
 
 def _same_recipe(a: Any, b: Any) -> bool:
