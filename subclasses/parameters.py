@@ -47,6 +47,9 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     >>> wrapped_parameters(model)
     {'weight': <class '...Grams'>}
 
+    A module that is cast, moved or copied later loses the hooks of its tensors, as ever in torch; with them goes the
+    promise that a gradient which autograd hands over in the other type is turned into the leaf's own.
+
     Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
     are those of the module that was compiled. What was wrapped is logged (``logging.getLogger("lamina")``, INFO).
 
@@ -192,6 +195,7 @@ class _Site:
     """One Parameter, and each place where it is."""
 
     parameter: nn.Parameter
+    plain: type  # its class before anything was wrapped
     places: list[tuple[str, nn.Module, str]]  # full name, owner, name in the owner
 
     @property
@@ -202,22 +206,16 @@ class _Site:
         return where is None or any(where(name, owner, self.parameter) for name, owner, _ in self.places)
 
     def record(self) -> None:
-        plain = self.plain_class()
         for name, owner, local in self.places:
             if not _watches(owner):
                 owner.register_load_state_dict_post_hook(Watch())
-            _watches(owner)[0].records[local] = Record(name, _classes(self.parameter), plain)
-
-    def plain_class(self) -> type:
-        """The class that the Parameter had before anything was wrapped."""
-        records = [watch.records.get(local) for _, owner, local in self.places for watch in _watches(owner)]
-        return next((r.plain for r in records if r is not None), nn.Parameter)
+            _watches(owner)[0].records[local] = Record(name, _classes(self.parameter), self.plain)
 
     def unwrapped(self) -> nn.Parameter:
         values: Any = self.parameter.detach()
         new = nn.Parameter(values.to_plain(), requires_grad=self.parameter.requires_grad)
         if type(new) is nn.Parameter:
-            new.__class__ = self.plain_class()
+            new.__class__ = self.plain
         return new
 
 
@@ -232,8 +230,15 @@ def _sites(root: nn.Module) -> list[_Site]:
     """The parameters of ``root``, each once."""
     sites: dict[int, _Site] = {}
     for name, owner, local, parameter in _owners(root):
-        sites.setdefault(id(parameter), _Site(parameter, [])).places.append((name, owner, local))
+        site = sites.setdefault(id(parameter), _Site(parameter, _class_before(owner, local, parameter), []))
+        site.places.append((name, owner, local))
     return list(sites.values())
+
+
+def _class_before(owner: nn.Module, local: str, parameter: nn.Parameter) -> type:
+    if not isinstance(parameter, WrapperTensor):
+        return type(parameter)
+    return next((watch.records[local].plain for watch in _watches(owner) if local in watch.records), nn.Parameter)
 
 
 def _watches(module: nn.Module) -> list[Watch]:

@@ -138,9 +138,9 @@ def check_free(name: str, parameter: torch.Tensor) -> None:
     Raises:
         ParameterInUseError: somebody does. Says who, as far as that can be known, and what to do.
     """
-    weak = weakref.getweakrefs(parameter)
+    weak = weakref.getweakrefcount(parameter)
     if weak:
-        holder = f"it has {len(weak)} weak reference(s), and torch.utils.swap_tensors refuses to swap such a tensor"
+        holder = f"it has {weak} weak reference(s), and torch.utils.swap_tensors refuses to swap such a tensor"
         advice = (
             "Wrap or unwrap before they are made (a compiled optimizer step leaves one for good), or delete their "
             "holders (weakref.getweakrefs(parameter) lists them)."
@@ -149,7 +149,7 @@ def check_free(name: str, parameter: torch.Tensor) -> None:
     count = reference_count(parameter)
     if count > 1:
         holder = f"{count - 1} reference(s) from C++ hold the tensor under it: a live autograd graph, or a view"
-        advice = "Run backward() or delete the outputs, losses and views that you hold, then call again."
+        advice = "Delete the outputs, losses and views that you hold (backward() alone does not), then call again."
         raise ParameterInUseError(name, parameter, holder, advice)
 
 
@@ -191,11 +191,11 @@ def set_gradient_hook(parameter: torch.Tensor) -> Callable[[], None]:
     hook that is there for this already, from an op say: it may be of another choice. Returns what takes it back."""
     before = gradient_hooks(parameter)
     content = list(before.items()) if before else []
-    hooks: Any = OrderedDict() if before is None else before
-    _discard(hooks)
-    key = RemovableHandle(hooks).id
-    hooks[key] = GradientHook(layers_of(parameter))
-    hooks.move_to_end(key, last=False)
+    hooks: dict[int, Any] = OrderedDict() if before is None else before
+    others = [(key, hook) for key, hook in content if not isinstance(hook, _Coerce)]
+    hooks.clear()
+    hooks[RemovableHandle(hooks).id] = GradientHook(layers_of(parameter))  # the first: autograd keeps to this order
+    hooks.update(others)
     set_gradient_hooks(parameter, hooks)
 
     def undo() -> None:
@@ -209,11 +209,8 @@ def set_gradient_hook(parameter: torch.Tensor) -> Callable[[], None]:
 def drop_gradient_hook(parameter: torch.Tensor) -> None:
     """Removes the hook that ``set_gradient_hook`` added."""
     hooks = gradient_hooks(parameter)
-    if hooks is not None:
-        _discard(hooks)
-        set_gradient_hooks(parameter, hooks or None)
-
-
-def _discard(hooks: dict[int, Callable[..., Any]]) -> None:
+    if hooks is None:
+        return
     for key in [k for k, hook in hooks.items() if isinstance(hook, _Coerce)]:
         del hooks[key]
+    set_gradient_hooks(parameter, hooks or None)
