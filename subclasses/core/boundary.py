@@ -10,12 +10,12 @@ import torch
 from .errors import RuleTypeError
 from .fields import inner_tensors, tensors_in
 from .geometry import match_geometry
-from .private import TRACERS, OpOverload, inference_mode_is_on, outside_inference_mode, with_math_bits
+from .private import TRACERS, OpOverload, with_math_bits
 from .report import missing_rule
 from .rules import Rule
 from .schema import Kind, OpFacts
 from .table import Entry
-from .unwrap import Runner, settle, written_wrappers
+from .unwrap import Runner, settle, where_views_work, written_wrappers
 
 
 def dispatch(
@@ -23,7 +23,7 @@ def dispatch(
 ) -> Any:
     """``__torch_dispatch__``: one look-up and a call."""
     entry = cls._table[op]
-    if len(types) == 1 and not inference_mode_is_on():
+    if len(types) == 1:
         entry.hits += 1
         try:
             out = entry.run(args, kwargs or {})
@@ -49,7 +49,7 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
                 entry: Entry = candidate._table[op]
                 entry.hits += 1
                 where = entry.where
-                out = _below_autograd(entry.run, args, kwargs)
+                out = entry.run(args, kwargs)
             else:
                 out = candidate.__torch_dispatch__(op, types, args, kwargs)
         except TypeError as error:
@@ -57,10 +57,6 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
         if out is not NotImplemented:
             return out
     return NotImplemented
-
-
-def _below_autograd(run: Runner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return outside_inference_mode(run, args, kwargs) if inference_mode_is_on() else run(args, kwargs)
 
 
 def _order(first: Any, types: tuple[type, ...]) -> Iterator[Any]:
@@ -90,7 +86,7 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
             return out
         return settle(facts.results, out, args, kwargs, lambda value: _own(value, args))
 
-    return run
+    return where_views_work(facts, run)
 
 
 def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .geometry import alias
 from .policy import Fallback, Gradients
-from .private import OpOverload
+from .private import OpOverload, share_storage
 from .schema import OpFacts, value_of
 from .template import OuterMetadata
 from .wrapper import WrapperTensor
@@ -56,10 +56,10 @@ class DecodedView(WrapperTensor):
     def decode(self) -> torch.Tensor:
         return self.replay.of(self.source.decode())  # type: ignore[operator]
 
-    def store(self, values: torch.Tensor) -> None:
+    def stage(self, values: torch.Tensor) -> Callable[[], None]:
         whole = self.source.decode()  # type: ignore[operator]
         self.replay.of(whole).copy_(values)
-        self.source.store(whole)  # type: ignore[operator]
+        return self.source.stage(whole)  # type: ignore[operator, no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return memo.setdefault(id(self), self.to_plain())
@@ -85,7 +85,7 @@ def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any],
         outer = OuterMetadata(values.size(), values.stride(), values.storage_offset(), values.dtype, values.device)
         replay = View(facts.op, argument.index, call, tuple(kwargs.items()), index, outer)
         result = DecodedView._generated.make(DecodedView, source, replay)
-        alias(result, source)
+        share_storage(result, source)
         return result
 
     return [view(o, i) for i, o in enumerate(out)] if facts.results[0].listed else view(out, None)

@@ -128,6 +128,6 @@ class UnwrittenError(LaminaError, RuntimeError):
     def __init__(self, op: object, cls: type, why: str) -> None:
         self.op, self.cls = op, cls
         super().__init__(
-            f"{op} writes to a {cls.__name__}, and the result can't be stored there: {why}. Nothing was changed. "
-            f"Register a rule (@{cls.__name__}.implements(torch.ops.{op})), or work on .to_plain()."
+            f"{op} writes to a {cls.__name__}, and the result can't be stored there: {why}. No wrapper was "
+            f"changed. Register a rule (@{cls.__name__}.implements(torch.ops.{op})), or work on .to_plain()."
         )

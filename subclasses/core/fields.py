@@ -28,7 +28,9 @@ def leaf_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
 def map_inner(wrapper: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """A new wrapper of the same class and context whose inner tensors are ``function`` of the old ones."""
     cls = type(wrapper)
-    return cls._generated.rewrap(cls, wrapper, *(_mapped(wrapper, f, function) for f in cls.declaration.inner))
+    result = cls._generated.rewrap(cls, wrapper, *(_mapped(wrapper, f, function) for f in cls.declaration.inner))
+    cls.carry_bits(result)
+    return result
 
 
 def _mapped(wrapper: Any, field: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

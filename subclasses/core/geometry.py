@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .private import below_python, make_wrapper, set_conj, set_neg, share_storage
+from .private import below_python, make_wrapper, set_conj, set_neg
 from .template import OuterMetadata
 
 
@@ -15,13 +15,10 @@ def carry_bits(outer: torch.Tensor, inner: torch.Tensor) -> None:
     are silently conjugated (``fft.hfftn``)."""
     if inner.is_conj():
         set_conj(outer, True)
+        outer._l_bits = True  # type: ignore[attr-defined]
     if inner.is_neg():
         set_neg(outer, True)
-
-
-def alias(view: Any, base: Any) -> None:
-    """Makes the wrapper ``view`` share the outer storage of the wrapper ``base``."""
-    share_storage(view, base)
+        outer._l_bits = True  # type: ignore[attr-defined]
 
 
 def metadata_of(wrapper: Any) -> OuterMetadata:

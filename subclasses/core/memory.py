@@ -8,9 +8,9 @@ import torch
 
 from .declaration import Role
 from .errors import DataSwapError, PlainOnlyError
-from .fields import leaf_tensors
-from .geometry import alias
+from .fields import leaf_tensors, map_inner
 from .printing import describe
+from .private import share_storage
 
 Self = TypeVar("Self", bound="Memoryless")
 
@@ -24,7 +24,9 @@ class Memoryless(torch.Tensor):
     @property
     def data(self) -> torch.Tensor:  # type: ignore[override]
         """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
-        return self.detach()
+        result = map_inner(self, lambda t: t.data)  # not detach(): a write to .data does not count as a new version
+        share_storage(result, self)
+        return result  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, other: torch.Tensor) -> None:
@@ -36,7 +38,7 @@ class Memoryless(torch.Tensor):
         for name in (f.name for f in type(self).declaration.fields if f.role is not Role.RUN):
             vars(self)[name] = getattr(other, name)
         vars(self).update({k: v for k, v in vars(other).items() if k in type(other).__tensor_flatten__(other)[0]})
-        alias(self, other)
+        share_storage(self, other)
 
     def share_memory_(self: Self) -> Self:
         """Moves the inner tensors to shared memory."""

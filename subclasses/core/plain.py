@@ -11,12 +11,15 @@ from typing import Any
 import torch
 
 from .errors import UnwrittenError
+from .fields import tensors_in
 from .gradients import keep_gradient
+from .policy import Fallback
 from .private import call_of, with_math_bits
 from .schema import Kind, OpFacts, value_of
-from .unwrap import Runner, settle, written_wrappers
+from .unwrap import Runner, settle, where_views_work, written_wrappers
 
 _log = logging.getLogger("lamina")
+_told: set[tuple[type, object]] = set()
 _MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "convolution", "_scaled_mm", "_int_mm", "addbmm")
 
 
@@ -24,12 +27,10 @@ def decoding(cls: Any, facts: OpFacts) -> Runner:
     """The runner of ``facts.op`` on decoded values of ``cls``."""
     call = call_of(facts.op)
     heavy = facts.op.overloadpacket.__name__ in _MATRIX_PRODUCTS
-    told: list[bool] = []
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if heavy and not told:
-            told.append(True)
-            _log.warning("%s on %s runs on decoded values: it has no rule (said once)", facts.op, cls.__name__)
+        if heavy:
+            _tell(facts, args)
         if facts.written:
             _refuse_unwritable(cls, facts, args, kwargs)
         decode = _Decode(cls)
@@ -44,7 +45,19 @@ def decoding(cls: Any, facts: OpFacts) -> Runner:
             return decoded_views(facts, args, kwargs, out)
         return settle(facts.results, out, args, kwargs, lambda value: value) if facts.results else out
 
-    return run
+    return where_views_work(facts, run)
+
+
+def _tell(facts: OpFacts, args: tuple[Any, ...]) -> None:
+    """Logs once for each class that a matrix product decodes its weight: the fallback hides a hot op."""
+    for wrapper in tensors_in(args):
+        owner: Any = wrapper
+        while hasattr(type(owner), "replay"):  # a view of decoded values: F.linear is t, then mm
+            owner = owner.source
+        cls = type(owner)
+        if getattr(cls, "fallback", None) is Fallback.PLAIN and (cls, facts.op) not in _told:
+            _told.add((cls, facts.op))
+            _log.warning("%s on %s runs on decoded values: it has no rule (said once)", facts.op, cls.__name__)
 
 
 class _Decode:
@@ -81,6 +94,8 @@ def _refuse_unwritable(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: 
     for _ in written_wrappers(facts.written, cls, args, kwargs):
         if torch.Tag.inplace_view in facts.op.tags:
             raise UnwrittenError(facts.op, cls, "the op changes shape or stride, and the decoded values are a copy")
+        if not cls.can_encode():
+            raise UnwrittenError(facts.op, cls, "the class has no encode(cls, values, **context)")
 
 
 def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], decode: _Decode) -> None:
@@ -90,5 +105,5 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
         if values.shape != wrapper.shape:
             why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
             raise UnwrittenError(facts.op, cls, why)
-    for wrapper in wrappers:
-        wrapper.store(decode.values[id(wrapper)])
+    for write in [wrapper.stage(decode.values[id(wrapper)]) for wrapper in wrappers]:
+        write()

@@ -71,9 +71,8 @@ def _fallback(cls: Any, facts: OpFacts, structural: list[RuleBook]) -> Entry:
     if entry is not None:
         return entry
     if cls.fallback is Fallback.PLAIN:
-        return Entry(
-            cls, facts, How.FALLBACK, "PLAIN", "class attribute", _unless_strict(cls, facts, decoding(cls, facts))
-        )
+        run = _unless_strict(cls, facts, decoding(cls, facts))
+        return Entry(cls, facts, How.FALLBACK, "PLAIN", "class attribute", run)
     return Entry(cls, facts, How.MISSING, "-", "-", lambda args, kwargs: NotImplemented)
 
 

@@ -96,12 +96,31 @@ class OpFacts:
     def changes_geometry(self) -> bool:
         """Writes may leave a written argument with another shape or stride: ``t_``, ``resize_``, ``out=``, and some
         that resize on the quiet (``addbmm_``). Element-wise in-place ops can't."""
-        return bool(self.written) and not (Kind.POINTWISE in self.kinds and Kind.OUT not in self.kinds)
+        return bool(self.written) and not self.elementwise_write
+
+    @cached_property
+    def elementwise_write(self) -> bool:
+        """Writes element by element to arguments that have their shape already: ``add_``, ``_foreach_add_``."""
+        listwise = self.op.overloadpacket.__name__.startswith(("_foreach_", "_fused_"))
+        return Kind.OUT not in self.kinds and (listwise or Kind.POINTWISE in self.kinds)
 
     @cached_property
     def keeps_math_bits(self) -> bool:
         """An element-wise kernel or a view conjugates nothing on the way: it needs no active Conjugate key."""
-        return Kind.VIEW in self.kinds or (Kind.POINTWISE in self.kinds and has_kernel(self.op, "CPU"))
+        elementwise = Kind.POINTWISE in self.kinds and has_kernel(self.op, "CPU")
+        return Kind.VIEW in self.kinds or elementwise or self.op.overloadpacket.__name__.startswith("_foreach_")
+
+    @cached_property
+    def toggles_bits(self) -> bool:
+        """A view whose conj and neg bits may differ from those of its base."""
+        name = self.op.overloadpacket.__name__
+        return name in ("_conj", "_neg_view", "view_as_real", "view_as_complex") or str(self.op) == "aten.view.dtype"
+
+    @cached_property
+    def chooses_layout(self) -> bool:
+        """The result may have another layout than the arguments."""
+        name = schema_of(self.op).name
+        return any(a.name == "layout" for a in self.arguments) or any(w in name for w in ("sparse", "mkldnn", "nested"))
 
     @cached_property
     def flat_write(self) -> bool:

@@ -13,24 +13,59 @@ from typing import Any
 import torch
 
 from .errors import LayoutError
-from .geometry import alias, carry_bits, match_geometry
+from .geometry import carry_bits, match_geometry
 from .gradients import keep_gradient
-from .private import call_of, with_math_bits
-from .schema import Argument, OpFacts, Result, value_of
+from .private import call_of, inference_mode_is_on, outside_inference_mode, share_storage, with_math_bits
+from .schema import Argument, Kind, OpFacts, Result, value_of
 
 Runner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def where_views_work(facts: OpFacts, run: Runner) -> Runner:
+    """``run``; for view ops as if inference mode were off: torch refuses a view made there of a wrapper made outside."""
+    if Kind.VIEW not in facts.kinds:
+        return run
+
+    def viewing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return outside_inference_mode(run, args, kwargs) if inference_mode_is_on() else run(args, kwargs)
+
+    return viewing
 
 
 def unwrapping(cls: Any, facts: OpFacts) -> Runner:
     """The runner of ``facts.op`` for the one-tensor class ``cls``."""
     positions = tuple(a.index for a in facts.tensors)
+    if facts.flat and positions == (0,) and facts.results[0].view_of:
+        return _view(cls, facts)
     if facts.flat and facts.keeps_math_bits and positions == (0,):
-        return _one_view(cls, facts) if facts.results[0].view_of else _one(cls, facts)
+        return _one(cls, facts)
     if facts.flat and facts.keeps_math_bits and positions == (0, 1):
         return _two(cls, facts)
     if facts.flat_write and facts.keeps_math_bits and positions in ((0,), (0, 1)):
         return _write(cls, facts)
-    return _any(cls, facts)
+    if facts.flat and not facts.chooses_layout and not any(a.keyword_only for a in facts.tensors):
+        return _few(cls, facts)
+    return where_views_work(facts, _any(cls, facts))
+
+
+def _view(cls: Any, facts: OpFacts) -> Runner:
+    call, rewrap, inner_of, toggles = call_of(facts.op), cls._generated.rewrap, _reader(cls), facts.toggles_bits
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if inference_mode_is_on():
+            return outside_inference_mode(run, args, kwargs)
+        like = args[0]
+        inner = inner_of(like)
+        view = call(inner, *args[1:], **kwargs)
+        if view is inner:
+            return like
+        outer = rewrap(cls, like, view)
+        if toggles or like._l_bits:
+            carry_bits(outer, view)
+        share_storage(outer, like)
+        return outer
+
+    return run
 
 
 def _one(cls: Any, facts: OpFacts) -> Runner:
@@ -43,55 +78,61 @@ def _one(cls: Any, facts: OpFacts) -> Runner:
     return run
 
 
-def _one_view(cls: Any, facts: OpFacts) -> Runner:
-    call, rewrap, inner_of = call_of(facts.op), cls._generated.rewrap, _reader(cls)
-
-    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        like = args[0]
-        inner = inner_of(like)
-        view = call(inner, *args[1:], **kwargs)
-        if view is inner:
-            return like
-        outer = rewrap(cls, like, view)
-        carry_bits(outer, view)
-        alias(outer, like)
-        return outer
-
-    return run
-
-
 def _two(cls: Any, facts: OpFacts) -> Runner:
-    call, rewrap, inner_of = call_of(facts.op), cls._generated.rewrap, _reader(cls)
+    call, rewrap, inner_of, general = call_of(facts.op), cls._generated.rewrap, _reader(cls), _any(cls, facts)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        first, second, *rest = args
+        first, second = args[0], args[1]
+        if type(first) is not cls:
+            return general(args, kwargs)
         if type(second) is cls:
-            like, right = second, inner_of(second)
-        else:
-            like, right = first, second
-            if isinstance(second, torch.Tensor):
-                keep_gradient(second)
-        if type(first) is cls:
-            like, left = first, inner_of(first)
-        else:
-            left = first
-            keep_gradient(first)
-        return rewrap(cls, like, call(left, right, *rest, **kwargs))
+            return rewrap(cls, first, call(inner_of(first), inner_of(second), *args[2:], **kwargs))
+        if isinstance(second, torch.Tensor):
+            return general(args, kwargs)
+        return rewrap(cls, first, call(inner_of(first), second, *args[2:], **kwargs))
 
     return run
 
 
 def _write(cls: Any, facts: OpFacts) -> Runner:
-    call, inner_of = call_of(facts.op), _reader(cls)
+    call, inner_of, general = call_of(facts.op), _reader(cls), _any(cls, facts)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        target, *rest = args
-        if rest and type(rest[0]) is cls:
-            rest[0] = inner_of(rest[0])
-        elif rest and isinstance(rest[0], torch.Tensor):
-            keep_gradient(rest[0])
-        call(inner_of(target) if type(target) is cls else target, *rest, **kwargs)
+        target = args[0]
+        if type(target) is not cls:
+            return general(args, kwargs)
+        if len(args) == 1:
+            call(inner_of(target), **kwargs)
+        elif type(args[1]) is cls:
+            call(inner_of(target), inner_of(args[1]), *args[2:], **kwargs)
+        elif isinstance(args[1], torch.Tensor):
+            return general(args, kwargs)
+        else:
+            call(inner_of(target), *args[1:], **kwargs)
         return target
+
+    return run
+
+
+def _few(cls: Any, facts: OpFacts) -> Runner:
+    """A few tensors in, one new tensor out, and a kernel that may conjugate on the way: ``mm``, ``addmm``, ``sum``."""
+    call, rewrap, inner_of, general = call_of(facts.op), cls._generated.rewrap, _reader(cls), _any(cls, facts)
+    positions = tuple(a.index for a in facts.tensors)
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner, like, count = list(args), None, len(args)
+        for i in positions:
+            value = inner[i] if i < count else None
+            if type(value) is cls:
+                like = value if like is None else like
+                inner[i] = value = inner_of(value)
+                if value.is_complex():
+                    return general(args, kwargs)
+            elif value is not None:
+                if value.is_complex() or value.layout is not torch.strided:
+                    return general(args, kwargs)
+                keep_gradient(value)
+        return rewrap(cls, like, call(*inner, **kwargs))
 
     return run
 
@@ -169,12 +210,12 @@ def _settled(
 
 def _viewed(outer: Any, base: Any) -> Any:
     if base is not None and type(outer) is type(base):
-        alias(outer, base)
+        share_storage(outer, base)
     return outer
 
 
 def _wrap(cls: Any, rewrap: Callable[..., Any], like: Any, inner: torch.Tensor) -> Any:
-    if inner.layout is not torch.strided:
+    if inner.layout is not torch.strided or inner.is_nested:
         raise LayoutError(cls, cls.declaration.single.name, inner.layout)
     outer = rewrap(cls, like, inner)
     carry_bits(outer, inner)

@@ -57,6 +57,8 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
 
     _rules: ClassVar[RuleBook] = structural_rules("WrapperTensor")
     _function_rules: ClassVar[FunctionBook] = FunctionBook("WrapperTensor")
+    _l_bits: ClassVar[bool] = False  # an instance whose outer tensor has a conj or neg bit says True
+    _bits_from: ClassVar[str | None]
     _table: ClassVar[Table]
     _generated: ClassVar[Generated]
     declaration: ClassVar[Declaration]
@@ -73,9 +75,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
             raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
         values = check_fields(cls, args, kwargs)
         self: Self = cls._generated.make(cls, *values)
-        first = cls.declaration.inner[0]
-        if "outer_metadata" not in _overridden(cls) and first.role is not Role.RUN:
-            carry_bits(self, getattr(self, first.name))
+        cls.carry_bits(self)
         return self
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
@@ -102,6 +102,11 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
             )
         return cls(**{single.name: values}, **context)
 
+    @classmethod
+    def can_encode(cls) -> bool:
+        """Whether the class says how values become inner tensors, or has one inner tensor that is the values."""
+        return cls.declaration.single is not None or bool(_overridden(cls) & {"encode", "stage", "store"})
+
     def decode(self) -> torch.Tensor:
         """The values that this instance stands for, one level of wrapping taken off; below autograd."""
         single = type(self).declaration.single
@@ -124,12 +129,27 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         Raises:
             UnwrittenError: ``values`` encode to inner tensors of other shapes; nothing was changed.
         """
+        self.stage(values)()
+
+    def stage(self, values: torch.Tensor) -> Callable[[], None]:
+        """The two halves of ``store``: encodes and checks now; what is returned writes, and can't fail."""
         new = type(self).encode(values.to(self.dtype).expand(self.shape), **context_of(self))
         if not same_structure(self, new):
             op = torch.ops.aten.copy_.default
             raise UnwrittenError(op, type(self), "the new values encode to inner tensors of other shapes")
-        for target, source in zip(inner_tensors(self), inner_tensors(new), strict=True):
-            target.copy_(source)
+        pairs = list(zip(inner_tensors(self), inner_tensors(new), strict=True))
+
+        def write() -> None:
+            for target, source in pairs:
+                target.copy_(source)
+
+        return write
+
+    @classmethod
+    def carry_bits(cls, wrapper: WrapperTensor) -> None:
+        """Gives ``wrapper`` the conj and neg bits of its first inner tensor, if its outer metadata are that one's."""
+        if cls._bits_from is not None:
+            carry_bits(wrapper, getattr(wrapper, cls._bits_from))
 
     # conversions
 
@@ -203,6 +223,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         cls: type[Self], inner: dict[str, torch.Tensor], context: Any, outer_size: Any, outer_stride: Any
     ) -> Self:
         result: Self = cls._generated.unflatten(cls, inner, context, outer_size, outer_stride)
+        cls.carry_bits(result)
         return result
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -225,7 +246,10 @@ def _set_up(cls: type[WrapperTensor]) -> None:
     _check_options(cls)
     cls._rules, cls._function_rules = RuleBook(cls.__name__), FunctionBook(cls.__name__)
     cls._table = Table(cls, resolve)
-    cls._generated = generate(cls.__name__, cls.declaration, "outer_metadata" in _overridden(cls))
+    says_metadata = "outer_metadata" in _overridden(cls)
+    cls._generated = generate(cls.__name__, cls.declaration, says_metadata)
+    first = cls.declaration.inner[0]
+    cls._bits_from = None if says_metadata or first.role is Role.RUN else first.name
     cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign]
     for field in cls.declaration.of(Role.RUN):
         setattr(cls, field.name, _run_property(field.name))
