@@ -1,0 +1,77 @@
+"""torch.compile for the demo: whether this machine can, from an empty cache, with its graphs counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+MANY = 64
+CHATTER = (
+    "torch._dynamo.variables.ctx_manager",  # that a compiled optimizer leaves out the profiler's mark of its own step
+    "torch._inductor.utils",  # that the cache is kept after an error: it is not
+)
+
+
+def missing_compiler() -> str | None:
+    """Why nothing can be compiled here, or None. Asks Inductor, which goes by the environment's CXX."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return "torch.compile needs a C++ compiler and found none. Install g++, or name another one in CXX."
+    return None
+
+
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """Nothing that an earlier run compiled is used, so that compile times mean the same in each; gone at the end."""
+    import torch._dynamo.config
+    import torch._inductor.config
+    from torch._inductor.utils import fresh_cache
+
+    with ExitStack() as scopes:
+        scopes.enter_context(_quiet(*CHATTER))
+        folder = scopes.enter_context(TemporaryDirectory(prefix="lamina-demo-"))
+        # One compiling process, this one: none to start, and none to outlive Ctrl-C.
+        scopes.enter_context(torch._inductor.config.patch(compile_threads=1))
+        # All optimizers run the same code, and each is compiled twice: before it has momenta, and after.
+        scopes.enter_context(torch._dynamo.config.patch(recompile_limit=MANY))
+        scopes.enter_context(fresh_cache(dir=folder))
+        yield
+
+
+@contextmanager
+def _quiet(*names: str) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+class CountingInductor:
+    """A backend for torch.compile: Inductor, and how many graphs it was given.
+
+    Each model has its own. Dynamo keeps what it compiled by code and backend, so that it then never looks through what
+    belongs to the other models, which would cost those that come last.
+    """
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        from torch._inductor.compile_fx import compile_fx
+
+        self.graphs += 1
+        return compile_fx(graph, inputs)

@@ -1,0 +1,27 @@
+"""The demo's progress bar, on stderr: stdout holds the table or the JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(total: int, *, hidden: bool) -> Iterator[Callable[[str, int], None]]:
+    """A bar that is gone at the end, and the function that moves it: what is at work, and by how much it advanced."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("loading", total=total)
+
+        def advance(doing: str, by: int) -> None:
+            bar.update(task, description=doing, advance=by)
+
+        yield advance
