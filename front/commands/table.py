@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..subclasses.core.wrapper import op_table
+from ..subclasses.core.table import op_table
 from .target import load_class, load_op
 
 

@@ -22,7 +22,7 @@ Runner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def where_views_work(facts: OpFacts, run: Runner) -> Runner:
-    """``run``; for view ops as if inference mode were off: torch refuses a view made there of a wrapper made outside."""
+    """``run``; for view ops as if inference mode were off: torch refuses one made there of a wrapper made outside."""
     if Kind.VIEW not in facts.kinds:
         return run
 
