@@ -1,0 +1,119 @@
+"""Each example runs in a process of its own, as its docstring says, and shows what it is there to show."""
+
+from __future__ import annotations
+
+import ast
+import json
+import runpy
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+TRACER, FIRST_TYPE = FOLDER / "dispatch_tracer.py", FOLDER / "first_type.py"
+
+each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+
+
+@cache
+def output_of(path: Path) -> str:
+    """What an example prints, run once. A warning fails it, and so does a file that it leaves in the current folder."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "error", str(path)]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        assert ran.returncode == 0, ran.stderr
+        assert list(Path(folder).iterdir()) == []
+    return ran.stdout
+
+
+def total(counts: dict[str, int], part: str) -> int:
+    return sum(calls for op, calls in counts.items() if part in op)
+
+
+@each_example
+def test_example_is_short_and_says_how_to_run_it(path: Path) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) < 100
+    assert f"python examples/{path.name}" in (ast.get_docstring(ast.parse(source)) or "")
+
+
+@each_example
+def test_example_uses_public_names_only(path: Path) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {module for module in modules if module and module.startswith("lamina")} <= {"lamina", "lamina.modes"}
+    private = [node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+    assert private == []
+
+
+@each_example
+def test_example_runs(path: Path) -> None:
+    assert output_of(path)
+
+
+@pytest.fixture
+def traced() -> dict[str, dict[str, dict[str, int]]]:
+    """The counts by way and phase: the last line that the tracer prints."""
+    counts: dict[str, dict[str, dict[str, int]]] = json.loads(output_of(TRACER).splitlines()[-1])
+    return counts
+
+
+@pytest.mark.parametrize("way", ["counter", "log"])
+def test_tracer_finds_the_operators_of_each_phase(traced: dict[str, Any], way: str) -> None:
+    phases = traced[way]
+    assert list(phases) == ["forward", "backward", "optimizer"]
+    assert phases["forward"]["aten::addmm"] == 2
+    assert total(phases["forward"], "relu") == 1
+    assert phases["backward"]["aten::mm"] >= 3
+    assert total(phases["optimizer"], "add") >= 1
+    assert total(phases["optimizer"], "mm") == 0
+
+
+def test_tracer_sees_linear_before_autograd_and_no_addmm(traced: dict[str, Any]) -> None:
+    functions = traced["functions"]
+    assert functions["forward"]["torch.nn.functional.linear"] == 2
+    assert total(functions["optimizer"], "add") >= 1
+    assert all(total(counts, "addmm") == 0 for counts in functions.values())
+
+
+def test_tracer_shows_each_phase() -> None:
+    lines = output_of(TRACER).splitlines()
+    for phase in ("forward", "backward", "optimizer"):
+        assert sum(line.startswith(f"  {phase} ") for line in lines) == 3
+
+
+def test_tracer_raises_where_numbers_differ() -> None:
+    check_equal = runpy.run_path(str(TRACER))["check_equal"]
+    ones = [torch.ones(2, dtype=torch.int32)]
+    check_equal("twice", ones, [ones[0].clone()])
+    for other in ([ones[0] + 1], [], ones * 2):
+        with pytest.raises(RuntimeError, match="the step twice gave other numbers"):
+            check_equal("twice", ones, other)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_tracer_puts_the_thread_count_back(capsys: pytest.CaptureFixture[str], threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        runpy.run_path(str(TRACER), run_name="__main__")
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == json.loads(output_of(TRACER).splitlines()[-1])
+
+
+def test_first_type_shows_its_rule_and_its_fallback() -> None:
+    lines = output_of(FIRST_TYPE).splitlines()
+    assert "tensor([[1., 1.]," in lines
+    rule = next(line.split() for line in lines if "aten.mm.default" in line)
+    fallback = next(line.split() for line in lines if "aten.sum.default" in line)
+    assert {"exact", "scale_rows", "hits=1"} <= set(rule)
+    assert {"fallback", "PLAIN", "hits=1"} <= set(fallback)
