@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from sweep import Candidate, Report, shard, sweep
+from sweep import Candidate, MismatchError, Report, shard, sweep
+from sweep.compare import aliases
+from sweep.samples import Arguments, Copier
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
@@ -147,12 +149,20 @@ def test_aliasing_is_judged_on_request() -> None:
     assert reasons(judge(Copying, "transpose", aliasing=True)) == {"forward: alias"}
 
 
-def test_a_copy_keeps_overlap_offset_and_shared_storage() -> None:
-    from sweep.samples import Arguments, _Copier
+def test_aliasing_is_views_and_storage() -> None:
+    base, other = torch.zeros(4), torch.zeros(4)
+    unrecorded = torch.empty(0).set_(other.untyped_storage(), 0, (2, 2), (2, 1))
+    aliases([base], [base.view(2, 2)], [other], [other.view(2, 2)])
+    with pytest.raises(MismatchError, match="_is_view"):
+        aliases([base], [base.view(2, 2)], [other], [unrecorded])
+    with pytest.raises(MismatchError, match="storage"):
+        aliases([base], [base.view(2, 2)], [other], [base.view(2, 2)])
 
+
+def test_a_copy_keeps_overlap_offset_and_shared_storage() -> None:
     base = torch.arange(6.0).requires_grad_()
     arguments = Arguments(base[2:4].expand(3, 2), (base, torch.view_as_complex(base.view(3, 2)).conj()), {})
-    copies = arguments.map(_Copier(True)).tensors()
+    copies = arguments.map(Copier(True)).tensors()
     for original, copy in zip(arguments.tensors(), copies, strict=True):
         assert (copy.stride(), copy.storage_offset()) == (original.stride(), original.storage_offset())
         assert copy.is_conj() == original.is_conj()

@@ -86,10 +86,10 @@ class Case:
 
     def fresh_arguments(self, grad: bool) -> Arguments:
         """Copies that no run has touched; those that the sample differentiates are leaves, if ``grad``."""
-        return self.arguments.map(_Copier(grad))
+        return self.arguments.map(Copier(grad))
 
 
-class _Copier:
+class Copier:
     """Copies tensors with their geometry: offset, overlap and shared storages too, which ``clone`` would drop."""
 
     def __init__(self, grad: bool) -> None:
