@@ -40,31 +40,27 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     optimizer that holds it trains on; so do ties, ``requires_grad``, ``.grad``, hooks and attributes. Buffers and the
     other parameters stay plain, and get plain gradients.
 
-    >>> class Grams(WrapperTensor):
+    >>> import lamina
+    >>> class Grams(lamina.WrapperTensor):
     ...     elem: torch.Tensor
-    ...     fallback = Fallback.UNWRAP
+    ...     fallback = lamina.Fallback.UNWRAP
     >>> model = wrap_parameters(nn.Linear(2, 1), Grams, where=lambda name, module, parameter: name == "weight")
     >>> wrapped_parameters(model)
     {'weight': <class '...Grams'>}
 
-    A module that is cast, moved or copied later loses the hooks of its tensors, as ever in torch; with them goes the
-    promise that a gradient which autograd hands over in the other type is turned into the leaf's own.
-
     Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
-    are those of the module that was compiled. What was wrapped is logged (``logging.getLogger("lamina")``, INFO).
+    are those before compiling. What was wrapped is logged (``logging.getLogger("lamina")``, INFO). As ever in torch, a
+    module that is cast, moved or copied later loses the hooks of its tensors, also those that give each gradient the
+    type of its leaf's choice where autograd hands over the other one.
 
     Args:
         module: parametrizations are respected: it is their ``original`` that is wrapped.
         wrap: from the parameter's detached tensor to a ``WrapperTensor`` of the same shape, dtype and device; may hold
             that very tensor, must not write to it.
-        where: whether to wrap the parameter of this name, in this submodule. A tied parameter is
-            wrapped if one of them is chosen. None: every parameter.
+        where: whether to wrap the parameter of this name, in this submodule. A tied parameter is asked for by each of
+            its names, and wrapped if one is chosen. None: every parameter.
         outputs: ``"plain"``: what ``module`` returns is unwrapped, in tuples, dicts and dataclasses too, until
-            ``unwrap_parameters``. ``torch.compile`` doesn't look at the hooks of a module once it has compiled it: to
-            change only this, call ``torch.compiler.reset()``.
-
-    Returns:
-        ``module``.
+            ``unwrap_parameters``. Compiled code doesn't see it if only this changes: call ``torch.compiler.reset()``.
 
     Raises:
         NoParameterError: there is nothing to wrap.
@@ -82,14 +78,7 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     with _transaction(chosen) as undo:
         for site in chosen:
             exchange(site.name, site.parameter, wrapped(site.name, site.parameter, wrap, taken), undo)
-    for site in sites:
-        if site in chosen:
-            site.record()
-        else:
-            set_gradient_hook(site.parameter)
-    if outputs == "plain" and not any(isinstance(h, PlainOutputs) for h in root._forward_hooks.values()):
-        root.register_forward_hook(PlainOutputs())
-    _report(root, sites, chosen)
+    _settle(root, sites, chosen, outputs)
     return module
 
 
@@ -254,7 +243,7 @@ def _transaction(sites: list[_Site]) -> Iterator[ExitStack]:
     """Refuses sites that are in use before anything is done, and takes everything back if the block raises."""
     for site in sites:
         check_free(site.name, site.parameter)
-    with torch.inference_mode(False), torch.no_grad(), ExitStack() as undo:
+    with torch.inference_mode(False), ExitStack() as undo:
         yield undo
         undo.pop_all()
 
@@ -272,6 +261,18 @@ def _check_choice(root: nn.Module, sites: list[_Site], chosen: list[_Site], wher
     lazy = [site.name for site in chosen if nn.parameter.is_lazy(site.parameter)]
     if lazy:
         raise NoParameterError(f"{_listed(lazy)} have no shape yet. Run the module once on a batch, then wrap.")
+
+
+def _settle(root: nn.Module, sites: list[_Site], chosen: list[_Site], outputs: str) -> None:
+    """What is done once the parameters are exchanged; can't fail."""
+    for site in sites:
+        if site in chosen:
+            site.record()
+        else:
+            set_gradient_hook(site.parameter)
+    if outputs == "plain" and not any(isinstance(h, PlainOutputs) for h in root._forward_hooks.values()):
+        root.register_forward_hook(PlainOutputs())
+    _report(root, sites, chosen)
 
 
 def _report(root: nn.Module, sites: list[_Site], chosen: list[_Site]) -> None:

@@ -9,16 +9,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from .core.errors import LaminaError
-from .core.fields import context_of, leaf_tensors
-from .core.gradients import _Coerce
-from .core.policy import Gradients
+from .core.fields import leaf_tensors
+from .core.gradients import GradientHook, layers_of
 from .core.private import gradient_hooks, reattach_hooks, reference_count, set_gradient_hooks
 from .core.wrapper import WrapperTensor
 
@@ -45,59 +44,6 @@ class WrapResultError(LaminaError, ValueError):
             f"wrap({name!r}, {parameter.dtype} of shape {tuple(parameter.shape)} on {parameter.device}) {problem}. "
             f"{advice} All parameters are as they were."
         )
-
-
-class Layer(NamedTuple):
-    """One level of wrapping: what is needed to put it on a gradient."""
-
-    cls: type[WrapperTensor]
-    context: dict[str, Any]
-
-
-def layers_of(tensor: torch.Tensor) -> tuple[Layer, ...]:
-    """The levels of wrapping of ``tensor``, the outermost first. A class with several inner tensors is the last one."""
-    layers: list[Layer] = []
-    while isinstance(tensor, WrapperTensor):
-        layers.append(Layer(type(tensor), context_of(tensor)))
-        single = type(tensor).declaration.single
-        if single is None:
-            break
-        tensor = getattr(tensor, single.name)
-    return tuple(layers)
-
-
-def dressed(gradient: torch.Tensor, layers: tuple[Layer, ...]) -> torch.Tensor:
-    """``gradient`` as the type that a leaf with these layers chooses; itself where it is that. Differentiable."""
-    if _fits(gradient, layers):
-        return gradient
-    plain = gradient.to_plain() if isinstance(gradient, WrapperTensor) else gradient
-    if not _keeps_class(layers):
-        return plain
-    cls, context = layers[0]
-    return cls.from_plain(dressed(plain, layers[1:]), **context)
-
-
-def _fits(gradient: torch.Tensor, layers: tuple[Layer, ...]) -> bool:
-    if not _keeps_class(layers):
-        return not isinstance(gradient, WrapperTensor)
-    single = layers[0].cls.declaration.single
-    return type(gradient) is layers[0].cls and (single is None or _fits(getattr(gradient, single.name), layers[1:]))
-
-
-def _keeps_class(layers: tuple[Layer, ...]) -> bool:
-    return bool(layers) and layers[0].cls.gradients is Gradients.SAME
-
-
-class GradientHook(_Coerce):
-    """A hook of a leaf that gives its gradient the type of the leaf's choice, whichever type autograd hands it. Knows
-    the layers of the leaf, not the leaf itself: that would be a cycle, which keeps memory."""
-
-    def __init__(self, layers: tuple[Layer, ...]) -> None:
-        super().__init__(layers[0].cls if layers else torch.Tensor)
-        self.layers = layers
-
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        return dressed(gradient, self.layers)
 
 
 Taken = dict[int, tuple[str, torch.Tensor]]  # inner tensors by id, with the name of their parameter; keeps them alive
@@ -192,7 +138,7 @@ def set_gradient_hook(parameter: torch.Tensor) -> Callable[[], None]:
     before = gradient_hooks(parameter)
     content = list(before.items()) if before else []
     hooks: dict[int, Any] = OrderedDict() if before is None else before
-    others = [(key, hook) for key, hook in content if not isinstance(hook, _Coerce)]
+    others = [(key, hook) for key, hook in content if not isinstance(hook, GradientHook)]
     hooks.clear()
     hooks[RemovableHandle(hooks).id] = GradientHook(layers_of(parameter))  # the first: autograd keeps to this order
     hooks.update(others)
@@ -211,6 +157,6 @@ def drop_gradient_hook(parameter: torch.Tensor) -> None:
     hooks = gradient_hooks(parameter)
     if hooks is None:
         return
-    for key in [k for k, hook in hooks.items() if isinstance(hook, _Coerce)]:
+    for key in [k for k, hook in hooks.items() if isinstance(hook, GradientHook)]:
         del hooks[key]
     set_gradient_hooks(parameter, hooks or None)

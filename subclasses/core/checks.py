@@ -38,37 +38,59 @@ def _signature(fields: tuple[Field, ...]) -> str:
 
 def _checked(cls: Any, field: Field, value: Any) -> Any:
     if field.role is Role.CONTEXT:
-        try:
-            hash(value)
-        except TypeError as error:
-            raise InnerTensorError(
-                f"{cls.__name__}: the context {field.name!r} can't be hashed: {value!r}. Context guards compilation "
-                "and is compared by value: use a frozen dataclass, a tuple, an enum, a number or a string."
-            ) from error
-        if isinstance(value, torch.Tensor):
-            raise InnerTensorError(
-                f"{cls.__name__}: the context {field.name!r} is a tensor. Declare it as `{field.name}: torch.Tensor`."
-            )
-        return value
+        return _checked_context(cls, field.name, value)
     if field.role is Role.RUN:
         if not isinstance(value, (list, tuple)) or not value:
-            raise InnerTensorError(f"{cls.__name__}: {field.name!r} takes a non-empty tuple of tensors, got {value!r}")
-        return tuple(_checked_tensor(cls, field.name, t) for t in value)
+            raise InnerTensorError(f"{cls.__name__}: {field.name!r} takes a tuple of tensors, got {_short(value)}")
+        return tuple(_checked_inner(cls, field.name, t) for t in value)
     if field.role is Role.OPTIONAL and value is None:
         return None
-    return _checked_tensor(cls, field.name, value)
+    return _checked_inner(cls, field.name, value)
 
 
-def _checked_tensor(cls: Any, name: str, value: Any) -> torch.Tensor:
+def _checked_context(cls: Any, name: str, value: Any) -> Any:
+    if _holds_tensor(value):
+        raise InnerTensorError(
+            f"{cls.__name__}: the context {name!r} holds a tensor. Declare it as `{name}: torch.Tensor`: context is static."
+        )
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InnerTensorError(
+            f"{cls.__name__}: the context {name!r} can't be hashed: {_short(value)}. Context guards compilation and is "
+            "compared by value: use a frozen dataclass, a tuple, an enum, a number or a string."
+        ) from error
+    return value
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, (tuple, frozenset)) and any(map(_holds_tensor, value)))
+
+
+def _checked_inner(cls: Any, name: str, value: Any) -> torch.Tensor:
+    check_tensor(cls, name, value)
+    if value.requires_grad:
+        raise GradientCutError(cls, name, value)
+    return value  # type: ignore[no-any-return]
+
+
+def check_tensor(cls: Any, name: str, value: Any) -> None:
+    """Refuses what is no strided tensor.
+
+    Raises:
+        InnerTensorError: ``value`` is no tensor.
+        LayoutError: it is sparse, nested or of another layout.
+    """
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(
-            f"{cls.__name__}: the inner tensor {name!r} is a {type(value).__name__}: {value!r}. Pass a torch.Tensor, "
-            "e.g. torch.as_tensor(value)."
+            f"{cls.__name__}: {name!r} has to be a torch.Tensor, got {_short(value)}. Convert it: torch.as_tensor(value)."
         )
     if value.layout is not torch.strided:
         raise LayoutError(cls, name, value.layout)
     if value.is_nested:
         raise LayoutError(cls, name, torch.jagged)
-    if value.requires_grad:
-        raise GradientCutError(cls, name, value)
-    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -6,7 +6,10 @@ from typing import Any
 
 import torch
 
-from .gradients import coerce
+from .checks import check_tensor
+from .fields import inner_tensors
+from .gradients import dressed, layers_of
+from .private import is_alias, is_compiling
 
 
 class _ToPlain(torch.autograd.Function):
@@ -14,26 +17,27 @@ class _ToPlain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, wrapper: Any) -> torch.Tensor:
-        ctx.owner = type(wrapper)
+        ctx.layers = layers_of(wrapper)
         values: torch.Tensor = wrapper.decode()
-        return values.clone() if any(values is t for t in vars(wrapper).values()) else values
+        shared = is_compiling() or any(is_alias(values, t) for t in inner_tensors(wrapper))
+        return values.clone() if shared else values
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return coerce(gradients[0], ctx.owner)
+        return dressed(gradients[0], ctx.layers)
 
 
 class _FromPlain(torch.autograd.Function):
-    """Encodes. Backward: the gradient, as a plain tensor."""
+    """Encodes. Backward: the gradient, as the type of what was encoded."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, cls: Any, context: dict[str, Any]) -> Any:
-        ctx.owner = type(values)
+        ctx.layers = layers_of(values)
         return cls.encode(values.detach().clone(), **context)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return coerce(gradients[0], ctx.owner), None, None
+        return dressed(gradients[0], ctx.layers), None, None
 
 
 def to_plain(wrapper: Any) -> Any:
@@ -45,5 +49,10 @@ def to_plain(wrapper: Any) -> Any:
 
 
 def from_plain(cls: Any, values: torch.Tensor, context: dict[str, Any]) -> Any:
-    """A ``cls`` that holds a copy of ``values``."""
+    """A ``cls`` that holds a copy of ``values``.
+
+    Raises:
+        InnerTensorError, LayoutError: ``values`` are no strided tensor.
+    """
+    check_tensor(cls, "values", values)
     return _FromPlain.apply(values, cls, context)  # type: ignore[no-untyped-call]

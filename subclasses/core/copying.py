@@ -35,6 +35,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     with torch.no_grad():
         values = [copy.deepcopy(getattr(wrapper, f.name), memo) for f in cls.declaration.fields]
         result = cls._generated.make(cls, *values)
+        cls.carry_bits(result)
     memo[id(wrapper)] = result
     result.requires_grad_(wrapper.requires_grad)
     if wrapper.grad is not None:
@@ -53,6 +54,7 @@ def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
 def rebuild(cls: Any, values: tuple[Any, ...], requires_grad: bool, attributes: dict[str, Any]) -> Any:
     """The inverse of ``reduce``."""
     result = cls._generated.make(cls, *values)
+    cls.carry_bits(result)
     result.requires_grad_(requires_grad)
     vars(result).update(attributes)
     return result
@@ -83,7 +85,7 @@ def _inner_key(tensor: Any) -> Any:
 def _field_names(wrapper: Any) -> set[str]:
     cls = type(wrapper)
     names = {f.name for f in cls.declaration.fields} | set(cls.__tensor_flatten__(wrapper)[0])
-    return names | {f"{f.name}_count" for f in cls.declaration.fields}
+    return names | {f"{f.name}_count" for f in cls.declaration.fields} | {"_l_bits"}
 
 
 torch.serialization.add_safe_globals([rebuild])

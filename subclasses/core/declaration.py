@@ -84,6 +84,26 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
     return declaration
 
 
+def context_types(cls: Any) -> set[type]:
+    """The classes of the user's that context values may be of: enums, dataclasses. Loading with ``weights_only`` has to
+    know them."""
+    found: set[type] = set()
+    for field in cls.declaration.context:
+        if not field.required:
+            found.add(type(field.default))
+    for klass in cls.__mro__:
+        for name, annotation in inspect.get_annotations(klass).items():
+            if any(f.name == name for f in cls.declaration.context):
+                found |= _classes_in(_evaluate(klass, name, annotation) if isinstance(annotation, str) else annotation)
+    return {t for t in found if t.__module__.partition(".")[0] not in ("builtins", "torch", "typing", "types")}
+
+
+def _classes_in(annotation: Any) -> set[type]:
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return {annotation}
+    return {c for a in typing.get_args(annotation) for c in _classes_in(a)}
+
+
 def _own_fields(cls: type, options: frozenset[str]) -> Iterator[Field]:
     for name, annotation in inspect.get_annotations(cls).items():
         role = _role(cls, name, annotation)

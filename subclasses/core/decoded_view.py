@@ -73,6 +73,11 @@ def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | Non
     return op(self.decode(), memory_format=memory_format)  # type: ignore[no-any-return]
 
 
+@DecodedView.implements(aten._to_copy.default)
+def to_copy(op: OpOverload, self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return op(self.decode(), *args, **kwargs)  # type: ignore[no-any-return]
+
+
 def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """The results of a view op on decoded values, each as a view of the wrapper that was decoded."""
     argument = facts.results[0].view_of

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from .errors import RegistrationError, RuleConflictError
+import torch
+
+from .errors import RegistrationError, RuleConflictError, RuleTypeError
 from .private import OpOverload, OpOverloadPacket, disabled_torch_function, without_torch_function
-from .rules import place_of
+from .rules import check_rule, place_of
 
 
 class FunctionBook(dict[Any, Callable[..., Any]]):
@@ -22,11 +25,21 @@ class FunctionBook(dict[Any, Callable[..., Any]]):
         self.owner = owner
 
     def add(self, keys: tuple[Any, ...], rule: Callable[..., Any], *, override: bool) -> None:
+        check_rule(rule)
+        if not keys:
+            raise RegistrationError(
+                "implements_function() needs at least one function, e.g. torch.nn.functional.linear"
+            )
         for key in keys:
             if isinstance(key, (OpOverload, OpOverloadPacket)) or not callable(key):
                 raise RegistrationError(
                     f"implements_function takes public functions such as torch.nn.functional.linear, got {key!r}. "
                     "Operators belong in implements()."
+                )
+            if key not in _overridable():
+                raise RegistrationError(
+                    f"torch never asks a tensor type about {getattr(key, '__qualname__', key)}, so the rule would never "
+                    "run. torch.overrides.get_overridable_functions() lists what it asks about."
                 )
             if key in self and not override:
                 raise RuleConflictError(self.owner, getattr(key, "__name__", key), place_of(self[key]), place_of(rule))
@@ -36,13 +49,39 @@ class FunctionBook(dict[Any, Callable[..., Any]]):
 def torch_function(
     cls: Any, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> Any:
-    """``__torch_function__`` of a class whose table is filled: the nearest rule in the MRO, else the ordinary path."""
-    for klass in cls.__mro__:
-        rule = klass.__dict__.get("_function_rules", {}).get(func)
-        if rule is not None:
-            return rule(func, *args, **(kwargs or {}))
+    """``__torch_function__`` of a class whose table is filled. Asks the nearest rule of each lamina class in the call,
+    higher precedence first; where all decline, the ordinary path, and there the op table.
+
+    Raises:
+        RuleTypeError: a rule raised a TypeError, which Python's operators would swallow.
+    """
+    ours = sorted((t for t in types if hasattr(t, "declaration")), key=lambda t: -t.precedence)
+    for owner in ours or [cls]:
+        rule = _nearest(owner, func)
+        if rule is None:
+            continue
+        try:
+            out = rule(func, *args, **(kwargs or {}))
+        except TypeError as error:
+            raise RuleTypeError(getattr(func, "__name__", func), owner, place_of(rule), error) from error
+        if out is not NotImplemented:
+            return out
     with without_torch_function():
         return func(*args, **(kwargs or {}))
+
+
+def _nearest(owner: Any, func: Callable[..., Any]) -> Callable[..., Any] | None:
+    for klass in owner.__mro__:
+        rule: Callable[..., Any] | None = klass.__dict__.get("_function_rules", {}).get(func)
+        if rule is not None:
+            return rule
+    return None
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    found = torch.overrides.get_overridable_functions()
+    return frozenset(function for functions in found.values() for function in functions)
 
 
 def update_torch_function(cls: Any) -> None:

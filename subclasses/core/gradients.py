@@ -2,40 +2,78 @@
 
 Backward formulas mix what they find: beside a wrapped weight, the gradient of a plain bias would be a wrapper. Torch
 can't make such a Parameter fake (the next compilation fails), and optimizers keep wrapper state for a plain leaf. So
-each tensor that requires grad and meets a wrapper gets one hook, which coerces its gradient.
+each tensor that requires grad and meets a wrapper of another class gets one hook, which gives its gradient its type.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from .fields import context_of
 from .policy import Gradients
+
+
+class Layer(NamedTuple):
+    """One level of wrapping: what is needed to put it on a gradient."""
+
+    cls: Any
+    context: dict[str, Any]
+
+
+def layers_of(tensor: Any) -> tuple[Layer, ...]:
+    """The levels of wrapping of ``tensor``, the outermost first. A class with several inner tensors is the last one."""
+    layers: list[Layer] = []
+    while hasattr(type(tensor), "declaration"):
+        layers.append(Layer(type(tensor), context_of(tensor)))
+        single = type(tensor).declaration.single
+        if single is None:
+            break
+        tensor = getattr(tensor, single.name)
+    return tuple(layers)
+
+
+def dressed(gradient: Any, layers: tuple[Layer, ...]) -> Any:
+    """``gradient`` as the type that a tensor with these layers chooses; itself where it is that. Differentiable."""
+    if _fits(gradient, layers):
+        return gradient
+    plain = gradient.to_plain() if hasattr(type(gradient), "declaration") else gradient
+    if not _keeps_class(layers):
+        return plain
+    cls, context = layers[0]
+    return cls.from_plain(dressed(plain, layers[1:]), **context)
+
+
+class GradientHook:
+    """A hook of a tensor that gives its gradient the type of the tensor's choice, whichever type autograd hands it.
+    Knows the layers of the tensor, not the tensor itself: that would be a cycle, which keeps memory."""
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        self.layers = layers
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        return dressed(gradient, self.layers)  # type: ignore[no-any-return]
 
 
 def keep_gradient(tensor: torch.Tensor) -> None:
     """Sees to it that the gradient of ``tensor``, which meets a wrapper of another class, will be of its own type."""
     if not tensor.requires_grad or not torch.is_grad_enabled():
         return
-    hooks = tensor._backward_hooks
-    if hooks is None or not any(type(hook) is _Coerce for hook in hooks.values()):
-        tensor.register_hook(_Coerce(type(tensor)))
+    hooks: Any = tensor._backward_hooks
+    if hooks is None or not any(isinstance(hook, GradientHook) for hook in hooks.values()):
+        handle = tensor.register_hook(GradientHook(layers_of(tensor)))
+        hooks = tensor._backward_hooks
+        if len(hooks) > 1:  # before the user's own hooks, which see the gradient as it will be
+            hooks.move_to_end(handle.id, last=False)
 
 
-class _Coerce:
-    """A tensor hook that turns a gradient into what a leaf of class ``owner`` gets."""
-
-    def __init__(self, owner: type) -> None:
-        self.owner = owner
-
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        return coerce(gradient, self.owner)
+def _fits(gradient: Any, layers: tuple[Layer, ...]) -> bool:
+    if not _keeps_class(layers):
+        return not hasattr(type(gradient), "declaration")
+    single = layers[0].cls.declaration.single
+    return type(gradient) is layers[0].cls and (single is None or _fits(getattr(gradient, single.name), layers[1:]))
 
 
-def coerce(gradient: Any, owner: type) -> Any:
-    """``gradient`` as the type that a tensor of class ``owner`` gets; itself where it is that already."""
-    choice = getattr(owner, "gradients", Gradients.PLAIN)
-    if choice is Gradients.SAME:
-        return gradient
-    return gradient.to_plain() if hasattr(type(gradient), "declaration") else gradient
+def _keeps_class(layers: tuple[Layer, ...]) -> bool:
+    return bool(layers) and layers[0].cls.gradients is Gradients.SAME

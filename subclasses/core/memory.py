@@ -61,8 +61,11 @@ class Memoryless(torch.Tensor):
     def numpy(self, *, force: bool = False) -> Any:
         return (self.detach() if force else self).to_plain().numpy(force=force)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.to_plain().__array__(*args, **kwargs)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError(f"a {type(self).__name__} has no memory to share with numpy: leave copy=False out")
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 and spec else super().__format__(spec)

@@ -101,8 +101,10 @@ def cache_key(tensor: torch.Tensor) -> Any:
     return extract_tensor_metadata_for_cache_key(tensor)
 
 
-def is_conj(tensor: torch.Tensor) -> bool:
-    return tensor.is_conj()
+# Whether two tensors share storage, wrappers included: their outer storages.
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of
+
+is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 
 
 def swap_implementation(a: torch.Tensor, b: torch.Tensor) -> None:

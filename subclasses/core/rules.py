@@ -60,7 +60,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def _rule(key: Any, function: Callable[..., Any]) -> Rule:
-    _check_function(function)
+    check_rule(function)
     if isinstance(key, Kind):
         _check_kind_signature(key, function)
         return Rule(key, function, function, place_of(function))
@@ -68,13 +68,17 @@ def _rule(key: Any, function: Callable[..., Any]) -> Rule:
     return Rule(key, function, _bound(facts, function), place_of(function))
 
 
-def _check_function(function: Callable[..., Any]) -> None:
+def check_rule(function: Any) -> None:
+    """Refuses what can't be a rule: no function, one without a name, one that takes no first argument."""
     if not callable(function):
         raise RegistrationError(f"a rule is a function, got {function!r}")
     if getattr(function, "__name__", "_") in ("_", "<lambda>"):
         raise RegistrationError(
             f"the rule at {place_of(function)} has no name. Define it as `def name(op, ...)`: tables and logs show it."
         )
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        raise RegistrationError(f"the rule at {place_of(function)} takes no first argument for the operator")
 
 
 def _check_overload(key: Any) -> OpOverload:

@@ -56,7 +56,7 @@ def _to_copy(
     ):
         return map_inner(self, lambda t: op(t, device=device, pin_memory=pin_memory, non_blocking=non_blocking))
     values = self.decode()
-    return op(
+    copy = op(
         values,
         dtype=dtype,
         layout=layout,
@@ -65,6 +65,8 @@ def _to_copy(
         non_blocking=non_blocking,
         memory_format=memory_format,
     )
+    kept = type(self).can_encode() and copy.layout is torch.strided
+    return type(self).encode(copy, **context_of(self)) if kept else copy
 
 
 def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:

@@ -128,7 +128,7 @@ def _few(cls: Any, facts: OpFacts) -> Runner:
                 inner[i] = value = inner_of(value)
                 if value.is_complex():
                     return general(args, kwargs)
-            elif value is not None:
+            elif isinstance(value, torch.Tensor):
                 if value.is_complex() or value.layout is not torch.strided:
                     return general(args, kwargs)
                 keep_gradient(value)

@@ -11,7 +11,7 @@ from . import convert, copying
 from .boundary import dispatch
 from .checks import check_fields
 from .compiling import Compilable
-from .declaration import Declaration, Role, declare
+from .declaration import Declaration, Role, context_types, declare
 from .errors import DeclarationError, RegistrationError, UnwrittenError
 from .fields import context_of, inner_tensors, tensors_in
 from .function_table import FunctionBook, update_torch_function
@@ -105,7 +105,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
     @classmethod
     def can_encode(cls) -> bool:
         """Whether the class says how values become inner tensors, or has one inner tensor that is the values."""
-        return cls.declaration.single is not None or bool(_overridden(cls) & {"encode", "stage", "store"})
+        return cls.declaration.single is not None or bool(_overridden(cls) & {"encode", "stage"})
 
     def decode(self) -> torch.Tensor:
         """The values that this instance stands for, one level of wrapping taken off; below autograd."""
@@ -254,7 +254,7 @@ def _set_up(cls: type[WrapperTensor]) -> None:
     for field in cls.declaration.of(Role.RUN):
         setattr(cls, field.name, _run_property(field.name))
     update_torch_function(cls)
-    torch.serialization.add_safe_globals([cls])
+    torch.serialization.add_safe_globals([cls, *context_types(cls)])
 
 
 def _check_options(cls: type[WrapperTensor]) -> None:
@@ -263,6 +263,8 @@ def _check_options(cls: type[WrapperTensor]) -> None:
             raise DeclarationError(
                 cls.__name__, f"{name} = {getattr(cls, name)!r} is no {kind.__name__}", f"Use a {kind.__name__}."
             )
+    if "store" in vars(cls):
+        raise DeclarationError(cls.__name__, "it overrides store()", "Override stage(), of which store() is made.")
     if cls.fallback is Fallback.UNWRAP and cls.declaration.single is None:
         raise DeclarationError(
             cls.__name__,

@@ -95,8 +95,7 @@ class ChromeTraceSink:
     def write(self, record: OpRecord) -> None:
         if self._file is None:
             self._file = self._path.open("r+", encoding="utf-8")
-            self._file.seek(self._end)
-            self._file.truncate()
+            self._file.seek(self._end)  # over the closing bracket, which is shorter than any event
         self._file.write(self._separator + json.dumps(chrome_event(record), allow_nan=False))
         self._separator = ",\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -118,9 +119,13 @@ class ScaledInt8Tensor(WrapperTensor):
         made: ScaledInt8Tensor = cls._generated.rewrap(cls, self, qdata, scale)
         return made
 
-    def store(self, values: torch.Tensor) -> None:
-        """Requantizes ``values`` (broadcast to the shape of this tensor) into ``qdata`` and ``scale``, in place. The
+    def stage(self, values: torch.Tensor) -> Callable[[], None]:
+        """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into ``qdata`` and ``scale``. The
         dims that share a scale stay, also on a transposed view. A row with NaN or infinity in it becomes NaN."""
         qdata, scale = quantized(values.to(self.dtype).expand(self.shape), tuple(self.scale.shape))
-        self.qdata.copy_(qdata)
-        self.scale.copy_(scale)
+
+        def write() -> None:
+            self.qdata.copy_(qdata)
+            self.scale.copy_(scale)
+
+        return write
