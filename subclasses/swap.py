@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from .core.errors import LaminaError
 from .core.fields import leaf_tensors
-from .core.gradients import GradientHook, layers_of
+from .core.gradients import GradientHook, dressed, layers_of
 from .core.private import gradient_hooks, reattach_hooks, reference_count, set_gradient_hooks
 from .core.wrapper import WrapperTensor
 

@@ -51,7 +51,7 @@ def _checked(cls: Any, field: Field, value: Any) -> Any:
 def _checked_context(cls: Any, name: str, value: Any) -> Any:
     if _holds_tensor(value):
         raise InnerTensorError(
-            f"{cls.__name__}: the context {name!r} holds a tensor. Declare it as `{name}: torch.Tensor`: context is static."
+            f"{cls.__name__}: the context {name!r} holds a tensor, and context is static. Declare `{name}: torch.Tensor`."
         )
     try:
         hash(value)
@@ -83,7 +83,7 @@ def check_tensor(cls: Any, name: str, value: Any) -> None:
     """
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(
-            f"{cls.__name__}: {name!r} has to be a torch.Tensor, got {_short(value)}. Convert it: torch.as_tensor(value)."
+            f"{cls.__name__}: {name!r} has to be a torch.Tensor, got {_short(value)}. Pass torch.as_tensor(value)."
         )
     if value.layout is not torch.strided:
         raise LayoutError(cls, name, value.layout)

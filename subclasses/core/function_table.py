@@ -38,8 +38,8 @@ class FunctionBook(dict[Any, Callable[..., Any]]):
                 )
             if key not in _overridable():
                 raise RegistrationError(
-                    f"torch never asks a tensor type about {getattr(key, '__qualname__', key)}, so the rule would never "
-                    "run. torch.overrides.get_overridable_functions() lists what it asks about."
+                    f"torch never asks a tensor type about {getattr(key, '__qualname__', key)}, so the rule would "
+                    "never run. torch.overrides.get_overridable_functions() lists what it asks about."
                 )
             if key in self and not override:
                 raise RuleConflictError(self.owner, getattr(key, "__name__", key), place_of(self[key]), place_of(rule))

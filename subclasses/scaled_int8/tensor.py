@@ -120,8 +120,8 @@ class ScaledInt8Tensor(WrapperTensor):
         return made
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
-        """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into ``qdata`` and ``scale``. The
-        dims that share a scale stay, also on a transposed view. A row with NaN or infinity in it becomes NaN."""
+        """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into ``qdata`` and ``scale``.
+        The dims that share a scale stay, also on a transposed view. A row with NaN or infinity in it becomes NaN."""
         qdata, scale = quantized(values.to(self.dtype).expand(self.shape), tuple(self.scale.shape))
 
         def write() -> None:
