@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from .core.errors import LaminaError
+from .core.gradients import layers_of
 from .core.private import map_nested, name_before_compiling, uncompiled
 from .core.wrapper import WrapperTensor
-from .swap import Taken, Wrap, check_free, drop_gradient_hook, exchange, layers_of, set_gradient_hook, wrapped
+from .swap import Taken, Wrap, check_free, drop_gradient_hook, exchange, set_gradient_hook, wrapped
 
 Where = Callable[[str, nn.Module, nn.Parameter], bool]
 

@@ -655,9 +655,12 @@ def test_a_graph_or_view_that_is_alive_is_refused(hold: Callable[[nn.Module], to
 def test_wrapping_under_inference_mode_gives_trainable_parameters() -> None:
     net = mlp()
     with torch.inference_mode():
-        lamina.wrap_parameters(net, Transparent)
-    net(torch.ones(2, 4)).sum().backward()
+        lamina.wrap_parameters(net, lambda t: Transparent(t.clone()))
+    trained(net, net, 1)
     assert set(grad_types(net).values()) == {Transparent}
+    with torch.inference_mode():
+        lamina.unwrap_parameters(net)
+    trained(net, net, 1)
 
 
 def test_the_old_tensors_are_let_go() -> None:
@@ -900,6 +903,14 @@ def test_each_leaf_of_a_compiled_module_gets_its_own_type_from_a_plain_gradient(
         m(torch.ones(3, 4)).backward(torch.ones(3, 2))
     assert grad_types(net) == PARTLY
     assert_same_values(net, expected)
+
+
+def test_names_are_those_before_compiling_at_any_depth() -> None:
+    net = nn.ModuleDict({"body": torch.compile(mlp(), backend="aot_eager")})
+    seen = []
+    lamina.wrap_parameters(net, Transparent, where=lambda name, *_: not seen.append(name))
+    assert seen == ["body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias"]
+    assert list(lamina.wrapped_parameters(net)) == seen
 
 
 def test_nested_layers_train_compiled() -> None:
