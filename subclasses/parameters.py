@@ -50,9 +50,9 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     {'weight': <class '...Grams'>}
 
     Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
-    are those before compiling. What was wrapped is logged (``logging.getLogger("lamina")``, INFO). As ever in torch, a
-    module that is cast, moved or copied later loses the hooks of its tensors, also those that give each gradient the
-    type of its leaf's choice where autograd hands over the other one.
+    are those before compiling. What was wrapped is logged (``logging.getLogger("lamina")``, INFO). As ever in torch,
+    casting or moving the module drops the hooks of its tensors, also those that turn a gradient which autograd hands
+    over in the other type into the type of the leaf's choice.
 
     Args:
         module: parametrizations are respected: it is their ``original`` that is wrapped.

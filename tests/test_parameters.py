@@ -795,6 +795,13 @@ def test_a_wrapped_module_can_be_cast(wrap: Any) -> None:
     assert all(type(p) is nn.Parameter and p.dtype is torch.bfloat16 for p in net.parameters())
 
 
+@pytest.mark.parametrize("change", [copy.deepcopy, lambda net: net.double()], ids=["copied", "cast"])
+def test_gradients_keep_their_type_after_the_module_was_copied_or_cast(change: Callable[[Any], Any]) -> None:
+    net = change(lamina.wrap_parameters(mlp(), Transparent, outputs="plain"))
+    net(torch.ones(2, 4, dtype=net[0].weight.dtype)).sum().backward()
+    assert set(grad_types(net).values()) == {Transparent}
+
+
 def test_torch_refuses_to_cast_a_parameter_that_is_weakly_referenced() -> None:
     """A known limit: ``module.to`` swaps tensors too."""
     net = lamina.wrap_parameters(mlp(), Transparent)
