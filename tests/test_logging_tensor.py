@@ -309,6 +309,17 @@ def test_compiled_is_equal_to_eager_and_compiles_once(levels: int) -> None:
     assert counter.frame_count == 1
 
 
+def test_an_operator_between_compiled_pieces_is_recorded() -> None:
+    def broken(value: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(value.abs()).neg()  # Dynamo leaves nonzero out, and looks into what it calls
+
+    compiled = torch.compile(broken, backend="aot_eager")
+    with Log() as log:
+        result = compiled(LoggingTensor(torch.ones(2)))
+    assert plain(result).tolist() == [[0], [-1]]
+    assert ops(log) == ["aten::nonzero"]
+
+
 def test_another_log_recompiles_and_the_same_does_not() -> None:
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(torch.abs, backend=counter, fullgraph=True)

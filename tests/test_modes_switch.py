@@ -67,7 +67,10 @@ def test_a_mode_ends_with_an_exception(kind: Any) -> None:
 @pytest.mark.parametrize("on", ["mode.enable()", "mode.__enter__()"])
 def test_a_process_with_a_mode_left_on_ends_normally(kind: Any, on: str) -> None:
     script = f"""
-import torch
+import atexit, torch
+from torch.overrides import _get_current_function_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+atexit.register(lambda: print(_get_current_function_mode(), _get_current_dispatch_mode()))  # after ours
 from lamina.modes import {kind.__name__}
 mode = {kind.__name__}()
 {on}
@@ -78,6 +81,7 @@ print(text, str(mode) != "")
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     assert "grad_fn=<MulBackward0>" in run.stdout
+    assert run.stdout.splitlines()[-1] == "None None"
 
 
 def test_files_of_a_mode_left_on_are_completed(tmp_path: Any) -> None:

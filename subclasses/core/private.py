@@ -176,10 +176,11 @@ def with_graph_observer(
     The one place that all backends pass: they differ in how they take their compilers, and Dynamo holds a lock while it
     compiles. On a hit of AOTAutograd's cache nothing is compiled, hence nothing seen: the cache is off meanwhile.
     """
+    from unittest import mock
+
     import torch._functorch.aot_autograd as module
 
-    aot_autograd: Any = module
-    compile_stage = aot_autograd.aot_stage2_compile
+    compile_stage = module.aot_stage2_compile  # type: ignore[attr-defined]
 
     def watched(compiler: Callable[..., Any], backward: bool) -> Callable[..., Any]:
         def compile_part(graph: torch.fx.GraphModule, inputs: Any) -> Any:
@@ -194,12 +195,10 @@ def with_graph_observer(
         compilers = watched(forward, False), watched(backward or forward, True), watched(inference or forward, False)
         return compile_stage(state, capture, partition, *compilers)
 
-    aot_autograd.aot_stage2_compile = stage
-    try:
-        with torch._functorch.config.patch(enable_autograd_cache=False):
-            return compile_graph(*args, **options)
-    finally:
-        aot_autograd.aot_stage2_compile = compile_stage
+    caches = "should_use_local_autograd_cache", "should_use_remote_autograd_cache"
+    meanwhile: dict[str, Any] = {"aot_stage2_compile": stage, **dict.fromkeys(caches, lambda: False)}
+    with mock.patch.multiple(module, **meanwhile):
+        return compile_graph(*args, **options)
 
 
 def frames_compiled() -> int:

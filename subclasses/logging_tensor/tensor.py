@@ -41,14 +41,13 @@ class LoggingTensor(WrapperTensor):
     fallback = Fallback.UNWRAP
     precedence = 100
 
-    def __new__(cls, elem: torch.Tensor, log: Log | LogHandle | None = None) -> LoggingTensor:
+    def __new__(
+        cls, elem: torch.Tensor, log: Log | LogHandle | None = None, *, log_handle: LogHandle | None = None
+    ) -> LoggingTensor:
+        log = log_handle if log is None else log
         if not isinstance(log, (Log, LogHandle, NoneType)):
             raise InnerTensorError(f"LoggingTensor(elem, log) takes a Log, its handle, or None; got {log!r}")
         return super().__new__(cls, elem, log.handle if isinstance(log, Log) else log)
-
-    @classmethod
-    def encode(cls, values: torch.Tensor, log_handle: LogHandle | None = None) -> LoggingTensor:
-        return cls(values, log_handle)
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
