@@ -51,8 +51,8 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
 
     Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
     are those before compiling. What was wrapped is logged (``logging.getLogger("lamina")``, INFO). As ever in torch,
-    casting, moving or copying the module drops the hooks of its tensors, also those that turn a gradient which autograd hands
-    over in the other type into the type of the leaf's choice.
+    casting, moving or copying the module drops the hooks of its tensors, also those that turn a gradient
+    which autograd hands over in the other type into the type of the leaf's choice.
 
     Args:
         module: parametrizations are respected: it is their ``original`` that is wrapped.
