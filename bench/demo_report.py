@@ -41,7 +41,7 @@ def print_results(results: DemoResults, paths: Sequence[Path]) -> None:
     console.print(
         "LoggingTensor with no log in scope: dispatch alone. In brackets: the median's 95 % interval.", style="dim"
     )
-    console.print(f"\nWritten: {', '.join(map(str, paths))}", markup=False)
+    console.print(f"\nWritten: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 
 def _models_table(results: DemoResults) -> Table:

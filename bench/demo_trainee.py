@@ -140,7 +140,7 @@ class Trainee:
         for (name, mine_parameter), its_parameter in zip(
             self.model.named_parameters(), other.model.parameters(), strict=True
         ):
-            if not torch.equal(values_of(mine_parameter), values_of(its_parameter)):
+            if not torch.equal(bits_of(mine_parameter), bits_of(its_parameter)):
                 return f"the trained {name}"
         return None
 
@@ -149,9 +149,10 @@ def _is_weight(name: str) -> bool:
     return name.endswith("weight")
 
 
-def values_of(tensor: Tensor) -> Tensor:
-    """The plain values of a tensor, wrapped or not."""
-    return tensor.to_plain().detach() if isinstance(tensor, lamina.WrapperTensor) else tensor.detach()
+def bits_of(tensor: Tensor) -> Tensor:
+    """The bits of the float32 values of a tensor, wrapped or not."""
+    plain = tensor.detach().to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor.detach()
+    return plain.view(torch.int32)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:
