@@ -63,7 +63,7 @@ def test_the_text_shows_no_big_value() -> None:
 
 @pytest.mark.parametrize("value", [(), [], None, T, 3, "ab", {T}, iter([T])])
 def test_a_run_takes_a_non_empty_sequence(value: Any) -> None:
-    with pytest.raises(InnerTensorError, match="'parts' takes a non-empty tuple"):
+    with pytest.raises(InnerTensorError, match="'parts' takes a tuple of tensors"):
         Sum(value)
 
 
@@ -111,7 +111,7 @@ def test_hashable_context_is_taken_as_it_is(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [T, torch.nn.Parameter(T), Clear(T)])
 def test_a_tensor_as_context_is_refused(value: Any) -> None:
-    with pytest.raises(InnerTensorError, match=r"'tag' is a tensor.*`tag: torch\.Tensor`"):
+    with pytest.raises(InnerTensorError, match=r"'tag' holds a tensor.*`tag: torch\.Tensor`"):
         Tagged(T, value)
 
 

@@ -226,7 +226,7 @@ def test_no_inner_tensor_is_refused() -> None:
         {"a": torch.Tensor, "b": torch.Tensor},
         {"a": torch.Tensor, "b": torch.Tensor | None},
         {"a": tuple[torch.Tensor, ...]},
-        {"a": torch.Tensor | None},
+        {"level": int, "a": tuple[torch.Tensor, ...]},
     ],
 )
 def test_unwrap_with_more_or_less_than_one_inner_tensor_is_refused(annotations: dict[str, Any]) -> None:

@@ -133,13 +133,13 @@ def wrong_signatures() -> dict[str, tuple[Any, Callable[..., Any], str]]:
 
     return {
         "no op": (aten.mm.default, no_op, "mat2"),
-        "too few": (aten.mm.default, too_few, "1 of 2 arguments, misses mat2"),
-        "too many": (aten.mm.default, too_many, "3 of 2 arguments"),
-        "too many, default": (aten.mm.default, too_many_with_default, "3 of 2 arguments"),
+        "too few": (aten.mm.default, too_few, "takes 1 arguments, the schema has 2: misses mat2"),
+        "too many": (aten.mm.default, too_many, "takes 3 arguments, the schema has 2"),
+        "too many, default": (aten.mm.default, too_many_with_default, "takes 3 arguments, the schema has 2"),
         "misspelt": (aten.mm.default, misspelt, "'mat' stands where the schema has 'mat2'"),
         "swapped": (aten.mm.default, swapped, "'mat2'|'self'"),
-        "nothing": (aten.mm.default, nothing, "first parameter"),
-        "only keywords": (aten.mm.default, only_keywords, "first parameter"),
+        "nothing": (aten.mm.default, nothing, "no first argument"),
+        "only keywords": (aten.mm.default, only_keywords, "no first argument"),
         "keyword-only": (aten.mm.default, keyword_only, "'mat2' is keyword-only"),
         "positional-only": (aten.mm.default, positional_only, "can't be passed by keyword"),
         "own default": (aten.mm.default, own_default, "'mat2' has the default None"),
@@ -160,10 +160,12 @@ def test_a_signature_that_is_not_the_schemas_is_refused(case: str) -> None:
     with pytest.raises(RegistrationError, match=why) as caught:
         cls.implements(op)(rule)
     text = str(caught.value)
-    assert str(op) in text
     assert "test_rules.py:" in text
-    assert f"write:  def {rule.__name__}(op, self" in text or "write:  def name_then_stars(op, input" in text
     assert op not in cls._rules
+    if "no first argument" in text:
+        return
+    assert str(op) in text
+    assert f"write:  def {rule.__name__}(op, self" in text or "write:  def name_then_stars(op, input" in text
 
 
 def right_signatures() -> dict[str, tuple[Any, Callable[..., Any]]]:

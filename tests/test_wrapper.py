@@ -491,6 +491,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo does so itself
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_a_compiled_function_may_do_with_a_wrapper(name: str) -> None:
     function = FUNCTIONS[name]
