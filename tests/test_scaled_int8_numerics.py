@@ -51,6 +51,15 @@ def test_scale_and_payload_by_hand() -> None:
     assert q.qdata.tolist() == [[127, 0, 2, -2, -127], [127, 64, 0, 0, 0]]  # 0.5, 1.5, -2.5 and 63.5: half to even
 
 
+def test_float64_is_computed_in_float64() -> None:
+    values = torch.randn(9, 50, dtype=torch.float64)
+    q = ScaledInt8Tensor.quantize(values)
+    assert torch.equal(q.dequantize(), q.qdata.double() * q.scale.double())
+    assert torch.equal(q.qdata, (values / q.scale.double()).round().to(torch.int8))
+    between = torch.tensor([[127.0, 0.5 + 1e-9]], dtype=torch.float64)  # in float32 this is 0.5, which rounds to 0
+    assert ScaledInt8Tensor.quantize(between).qdata.tolist() == [[127, 1]]
+
+
 def test_rows_are_independent() -> None:
     small, large = torch.randn(1, 6) * 1e-6, torch.randn(1, 6) * 1e6
     q = ScaledInt8Tensor.quantize(torch.cat([small, large]))

@@ -1,8 +1,9 @@
 """Matrix products on the payload: right within the bound of the arithmetic, and by the rule, not by the fallback.
 
 The reference is exact: ``qdata * scale`` in float64. A product of length K in a dtype with unit roundoff u, summed in
-float32 or better, is within ``((K + 2) u32 + 4 u) |x| |w|`` of it: K products and sums, then at most four roundings to
-the dtype (x times scale, the sum, the sum times scale, the bias).
+float32 (u32) or better, is within ``((K + 2) min(u, u32) + 4 u) |x| |w|`` of it: K products and sums, then at most four
+roundings to the dtype (x times scale, the sum, the sum times scale, the bias). The reference itself is off by K
+roundings of float64.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -30,22 +32,23 @@ def assert_product(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, dtype: Any = None
 ) -> None:
     """``out`` is ``a @ b + bias`` (all float64) within the bound above."""
-    dtype = dtype or out.dtype
-    rounding = (a.shape[-1] + 2) * torch.finfo(torch.float32).eps / 2 + 4 * torch.finfo(dtype).eps / 2
+    unit, double = torch.finfo(dtype or out.dtype).eps / 2, torch.finfo(torch.float64).eps / 2
+    summed = min(unit, torch.finfo(torch.float32).eps / 2)
+    rounding = (a.shape[-1] + 2) * (summed + double) + 4 * unit
     wanted, magnitude = a @ b, a.abs() @ b.abs()
     if bias is not None:
         wanted, magnitude = wanted + bias, magnitude + bias.abs()
     assert type(out) is torch.Tensor
-    assert (out.shape, out.dtype) == (wanted.shape, dtype)
+    assert (out.shape, out.dtype) == (wanted.shape, dtype or out.dtype)
     assert bool(((out.double() - wanted).abs() <= rounding * magnitude).all())
 
 
 @contextmanager
 def runs(*ops: Any) -> Iterator[None]:
-    """Each of ``ops`` runs by its rule inside, and nothing falls back."""
+    """Each of ``ops`` runs by its rule inside, nothing falls back, and no weight is decoded."""
     table = lamina.op_table(ScaledInt8Tensor)
     before = [table[op].hits for op in ops]
-    with lamina.strict():
+    with lamina.strict(), mock.patch.object(ScaledInt8Tensor, "decode", side_effect=AssertionError("decoded")):
         yield
     for op, hits in zip(ops, before, strict=True):
         assert table[op].how.value == "exact rule"
@@ -88,10 +91,11 @@ def test_addmm(beta: float, alpha: float) -> None:
     assert_product(turned, alpha * exact(q), x.double().t(), beta * bias.double().unsqueeze(1))
 
 
-def test_addmm_with_beta_0_ignores_its_input() -> None:
+@pytest.mark.parametrize("alpha", [1, -3])
+def test_addmm_with_beta_0_ignores_its_input(alpha: float) -> None:
     x, q = torch.randn(4, 7), ScaledInt8Tensor.quantize(torch.randn(5, 7))
-    out = torch.addmm(torch.full((5,), float("nan")), x, q.t(), beta=0)
-    assert_product(out, x.double(), exact(q).t())
+    out = torch.addmm(torch.full((5,), float("nan")), x, q.t(), beta=0, alpha=alpha)
+    assert_product(out, alpha * x.double(), exact(q).t())
 
 
 def test_every_argument_by_keyword() -> None:
@@ -190,6 +194,8 @@ def test_operands_of_two_dtypes_fail_as_plain_ones_do(dtype: torch.dtype) -> Non
     with pytest.raises(RuntimeError) as wrapped:
         F.linear(x, q)
     assert str(plain.value) == str(wrapped.value)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        F.linear(torch.ones(4, 7), q, torch.ones(5, dtype=dtype))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -60,6 +61,15 @@ def test_as_strided_is_lazy_where_it_reorders(shape: tuple[int, ...]) -> None:
         assert type(view) is ScaledInt8Tensor
         assert addresses(view) == addresses(w)
         assert torch.equal(view.dequantize(), wanted)
+
+
+def test_as_strided_looks_at_the_offset() -> None:
+    payload = torch.arange(-15, 15).to(torch.int8).view(6, 5)
+    w = ScaledInt8Tensor(payload[3:], torch.ones(3, 1))
+    for offset in (None, 15):
+        assert addresses(w.as_strided((3, 5), (5, 1), offset)) == addresses(w)
+    with suppress(RuntimeError):  # other memory than that of this tensor: an error, or at least not this tensor
+        assert type(w.as_strided((3, 5), (5, 1), 0)) is not ScaledInt8Tensor
 
 
 @pytest.mark.parametrize(("size", "stride", "offset"), [((2, 5), (5, 1), 5), ((15,), (1,), 0), ((2, 2), (7, 2), 1)])
@@ -205,16 +215,20 @@ def test_copy_across_dtypes_is_bit_exact(source_dtype: torch.dtype, target_dtype
     assert torch.equal(target.scale, source.scale)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_copy_from_plain_quantizes(dtype: torch.dtype) -> None:
-    values = torch.randn(3, 5).to(dtype)
-    target = ScaledInt8Tensor.quantize(torch.zeros(3, 5))
+@pytest.mark.parametrize("source_dtype", DTYPES)
+@pytest.mark.parametrize("target_dtype", DTYPES)
+def test_copy_from_plain_quantizes(source_dtype: torch.dtype, target_dtype: torch.dtype) -> None:
+    """The values are converted first, as in any copy."""
+    values = torch.randn(30, 50).to(source_dtype)
+    target = ScaledInt8Tensor.quantize(torch.zeros(30, 50, dtype=target_dtype))
     before = addresses(target)
     target.copy_(values)
-    assert torch.equal(target.qdata, ScaledInt8Tensor.quantize(values.float()).qdata)
+    wanted = ScaledInt8Tensor.quantize(values.to(target_dtype))
+    assert torch.equal(target.qdata, wanted.qdata)
+    assert torch.equal(target.scale, wanted.scale)
     assert addresses(target) == before
-    target.copy_(torch.tensor(2))  # broadcast, and of another dtype
-    assert target.dequantize().tolist() == [[2.0] * 5] * 3
+    target.copy_(torch.tensor(2))  # broadcast, and an integer
+    assert target.dequantize().unique().tolist() == [pytest.approx(2, rel=2**-23)]  # 127 times a float32 scale
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
