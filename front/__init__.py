@@ -8,6 +8,7 @@ from .subclasses.core.errors import (
     DataSwapError,
     DeclarationError,
     FallbackError,
+    GeometryError,
     GradientCutError,
     InnerTensorError,
     LaminaError,
@@ -18,6 +19,7 @@ from .subclasses.core.errors import (
     RuleConflictError,
     RuleTypeError,
     ShardingError,
+    UnbuiltError,
     UnwrittenError,
 )
 from .subclasses.core.fields import leaf_tensors
@@ -27,6 +29,17 @@ from .subclasses.core.table import op_table
 from .subclasses.core.template import OuterMetadata
 from .subclasses.core.wrapper import WrapperTensor
 from .subclasses.logging_tensor import Log, LoggingTensor, LogHandle
+from .subclasses.parameters import (
+    NoParameterError,
+    NotWrappedError,
+    ReplacedWarning,
+    assert_wrapped,
+    unwrap_parameters,
+    wrap_parameters,
+    wrapped_parameters,
+)
+from .subclasses.scaled_int8 import PerRow, QuantizationError, ScaledInt8Tensor
+from .subclasses.swap import ParameterInUseError, WrapResultError
 
 __version__ = "0.1.0"
 
@@ -36,6 +49,7 @@ __all__ = [
     "DeclarationError",
     "Fallback",
     "FallbackError",
+    "GeometryError",
     "GradientCutError",
     "Gradients",
     "InnerTensorError",
@@ -59,6 +73,7 @@ __all__ = [
     "RuleTypeError",
     "ScaledInt8Tensor",
     "ShardingError",
+    "UnbuiltError",
     "UnwrittenError",
     "WrapResultError",
     "WrapperTensor",

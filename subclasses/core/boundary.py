@@ -10,7 +10,7 @@ import torch
 from .errors import RuleTypeError
 from .fields import inner_tensors, tensors_in
 from .geometry import match_geometry
-from .private import TRACERS, OpOverload, with_math_bits
+from .private import TRACERS, OpOverload, never_compile, with_math_bits
 from .report import missing_rule
 from .rules import Rule
 from .schema import Kind, OpFacts
@@ -34,6 +34,9 @@ def dispatch(
     if out is NotImplemented:
         raise missing_rule(entry, types, args, kwargs or {})
     return out
+
+
+never_compile(dispatch)
 
 
 def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

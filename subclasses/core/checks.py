@@ -51,7 +51,8 @@ def _checked(cls: Any, field: Field, value: Any) -> Any:
 def _checked_context(cls: Any, name: str, value: Any) -> Any:
     if _holds_tensor(value):
         raise InnerTensorError(
-            f"{cls.__name__}: the context {name!r} holds a tensor, and context is static. Declare `{name}: torch.Tensor`."
+            f"{cls.__name__}: the context {name!r} holds a tensor, and context is static. "
+            f"Declare it as `{name}: torch.Tensor`."
         )
     try:
         hash(value)

@@ -8,6 +8,22 @@ import torch
 
 from . import copying
 from .policy import Fallback
+from .private import accept_plain_tangents
+
+
+def from_plain_tangent(values: torch.Tensor, context: Any, expected_type: Any = None) -> Any:
+    """A plain tangent as the wrapper with which a compiled backward was traced; None where that can lose something.
+
+    Autograd hands plain zeros to an output that the backward does not come by.
+    """
+    declaration = getattr(expected_type, "declaration", None)
+    if declaration is None or declaration.single is None:
+        return None
+    inner = {declaration.single.name: values}
+    return expected_type.__tensor_unflatten__(inner, context, values.size(), values.stride())
+
+
+accept_plain_tangents(from_plain_tangent)
 
 
 class Compilable(torch.Tensor):

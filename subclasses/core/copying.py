@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 from .errors import InnerTensorError
-from .private import cache_key
+from .fields import field_attributes
+from .gradients import GradientHook
+from .private import TRACERS, cache_key
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
     """The attributes that a user put on the instance; Parameter-ness is one of them."""
-    own = _field_names(wrapper)
+    own = {*field_attributes(wrapper), "_l_bits"}
     return {k: v for k, v in vars(wrapper).items() if k not in own}
 
 
@@ -33,15 +35,23 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
         )
     cls = type(wrapper)
     with torch.no_grad():
-        values = [copy.deepcopy(getattr(wrapper, f.name), memo) for f in cls.declaration.fields]
+        values = [_copied(getattr(wrapper, f.name), memo) for f in cls.declaration.fields]
         result = cls._generated.make(cls, *values)
         cls.carry_bits(result)
     memo[id(wrapper)] = result
     result.requires_grad_(wrapper.requires_grad)
     if wrapper.grad is not None:
         result.grad = copy.deepcopy(wrapper.grad, memo)
+    for hook in (wrapper._backward_hooks or {}).values():
+        if isinstance(hook, GradientHook):  # ours; those of users stay behind, as for plain tensors
+            result.register_hook(hook)
     vars(result).update(copy.deepcopy(extras(wrapper), memo))
     return result
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
+    return value.clone() if isinstance(value, TRACERS) else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -80,12 +90,6 @@ def stable_hash(wrapper: Any) -> str:
 
 def _inner_key(tensor: Any) -> Any:
     return stable_hash(tensor) if hasattr(type(tensor), "declaration") else cache_key(tensor)
-
-
-def _field_names(wrapper: Any) -> set[str]:
-    cls = type(wrapper)
-    names = {f.name for f in cls.declaration.fields} | set(cls.__tensor_flatten__(wrapper)[0])
-    return names | {f"{f.name}_count" for f in cls.declaration.fields} | {"_l_bits"}
 
 
 torch.serialization.add_safe_globals([rebuild])

@@ -122,6 +122,25 @@ class DataDependentError(LaminaError, RuntimeError):
     """An operator needs values where there are none."""
 
 
+class UnbuiltError(LaminaError, AttributeError):
+    """An instance without fields: made by ``as_subclass`` or ``_make_subclass``, which know no wrapper."""
+
+    def __init__(self, cls: type, field: str) -> None:
+        self.cls, self.field = cls, field
+        super().__init__(f"this {cls.__name__} has no {field!r}: make it by {cls.__name__}(...), not by as_subclass()")
+
+
+class GeometryError(LaminaError, RuntimeError):
+    """An op addresses memory by stride, and the decoded values are laid out otherwise than the wrapper says."""
+
+    def __init__(self, cls: type, op: object, outer: tuple[int, ...], decoded: tuple[int, ...]) -> None:
+        self.cls, self.op, self.outer, self.decoded = cls, op, outer, decoded
+        super().__init__(
+            f"{op} on a {cls.__name__} with strides {outer}, whose decoded values have strides {decoded}, would read "
+            "other elements than asked. Use views by shape (view, slice, transpose), or .to_plain() first."
+        )
+
+
 class UnwrittenError(LaminaError, RuntimeError):
     """A fallback can't write its result back, and will not drop it."""
 

@@ -54,3 +54,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(v)
     elif isinstance(value, dict):
         yield from tensors_in(tuple(value.values()))
+
+
+def field_attributes(wrapper: Any) -> list[str]:
+    """The names under which the instance holds its fields; a run has one for each tensor, and one for their number."""
+    cls = type(wrapper)
+    names: list[str] = list(cls.__tensor_flatten__(wrapper)[0])
+    names += [f"{f.name}_count" for f in cls.declaration.of(Role.RUN)]
+    return names + [f.name for f in cls.declaration.of(Role.CONTEXT, Role.OPTIONAL) if f.name not in names]

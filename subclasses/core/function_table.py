@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .errors import RegistrationError, RuleConflictError, RuleTypeError
-from .private import OpOverload, OpOverloadPacket, disabled_torch_function, without_torch_function
+from .private import OpOverload, OpOverloadPacket, disabled_torch_function, never_compile, without_torch_function
 from .rules import check_rule, place_of
 
 
@@ -68,6 +68,9 @@ def torch_function(
             return out
     with without_torch_function():
         return func(*args, **(kwargs or {}))
+
+
+never_compile(torch_function)
 
 
 def _nearest(owner: Any, func: Callable[..., Any]) -> Callable[..., Any] | None:

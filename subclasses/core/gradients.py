@@ -13,6 +13,7 @@ import torch
 
 from .fields import context_of
 from .policy import Gradients
+from .private import never_compile
 
 
 class Layer(NamedTuple):
@@ -63,9 +64,22 @@ def keep_gradient(tensor: torch.Tensor) -> None:
     hooks: Any = tensor._backward_hooks
     if hooks is None or not any(isinstance(hook, GradientHook) for hook in hooks.values()):
         handle = tensor.register_hook(GradientHook(layers_of(tensor)))
-        hooks = tensor._backward_hooks
-        if len(hooks) > 1:  # before the user's own hooks, which see the gradient as it will be
-            hooks.move_to_end(handle.id, last=False)
+        _put_first(tensor._backward_hooks, handle.id)
+
+
+def _put_first(hooks: Any, key: int) -> None:
+    """Lets the user's own hooks see the gradient as it will be. Autograd walks the storage of the dict, so that
+    ``move_to_end`` would change nothing."""
+    if len(hooks) == 1:
+        return
+    others = [(k, hook) for k, hook in hooks.items() if k != key]
+    ours = hooks[key]
+    hooks.clear()
+    hooks[key] = ours
+    hooks.update(others)
+
+
+never_compile(GradientHook.__call__)
 
 
 def _fits(gradient: Any, layers: tuple[Layer, ...]) -> bool:

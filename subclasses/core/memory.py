@@ -6,13 +6,25 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from .declaration import Role
-from .errors import DataSwapError, PlainOnlyError
-from .fields import leaf_tensors, map_inner
+from .errors import DataSwapError, PlainOnlyError, UnbuiltError
+from .fields import field_attributes, leaf_tensors, map_inner
+from .geometry import match_geometry
 from .printing import describe
 from .private import share_storage
 
 Self = TypeVar("Self", bound="Memoryless")
+
+
+class Unset:
+    """Stands in the class for a field, and is found only where an instance has none: one made past the constructor."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise UnbuiltError(owner, self.name)
 
 
 class Memoryless(torch.Tensor):
@@ -30,14 +42,16 @@ class Memoryless(torch.Tensor):
 
     @data.setter
     def data(self, other: torch.Tensor) -> None:
-        if type(other) is not type(self) or other.shape != self.shape:
+        if type(other) is not type(self) or other.shape != self.shape or other.dtype != self.dtype:
             raise DataSwapError(
-                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class and "
-                "shape. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to change the values."
+                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class, "
+                "shape and dtype. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to "
+                "change the values."
             )
-        for name in (f.name for f in type(self).declaration.fields if f.role is not Role.RUN):
-            vars(self)[name] = getattr(other, name)
-        vars(self).update({k: v for k, v in vars(other).items() if k in type(other).__tensor_flatten__(other)[0]})
+        for name in field_attributes(self):
+            del vars(self)[name]
+        vars(self).update({name: vars(other)[name] for name in field_attributes(other)})
+        match_geometry(self)
         share_storage(self, other)
 
     def share_memory_(self: Self) -> Self:

@@ -104,12 +104,17 @@ def cache_key(tensor: torch.Tensor) -> Any:
 # Whether two tensors share storage, wrappers included: their outer storages.
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of
 
+
+def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> None:
+    """Lets AOTAutograd ask ``coerce(tangent, context, expected_type)`` of a plain tangent where a wrapper was traced.
+
+    It asks a method of the tangent, and plain tensors have none: so torch.Tensor gets one. Types with one of their own
+    keep it, and None means what the lack of the method means.
+    """
+    torch.Tensor.__coerce_same_metadata_as_tangent__ = coerce  # type: ignore[attr-defined]
+
+
 is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-
-
-def swap_implementation(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Exchanges the C++ tensors under two Python objects, whatever else refers to them."""
-    torch._C._swap_tensor_impl(a, b)
 
 
 class metadata_only:  # noqa: N801 - reads as the scope that it is

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .errors import GeometryError
 from .fields import context_of, inner_tensors, map_inner
 from .plain import decoding
 from .private import OpOverload
@@ -35,7 +36,14 @@ def _as_strided(op: OpOverload, self: Any, size: Any, stride: Any, storage_offse
     same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
     if same and storage_offset in (None, self.storage_offset()):
         return map_inner(self, torch.ops.aten.alias.default)
-    return decoding(type(self), facts_of(op))((self, size, stride, storage_offset), {})
+    values = self.decode()
+    if values.stride() != self.stride():
+        raise GeometryError(type(self), op, self.stride(), values.stride())
+    offset = self.storage_offset() if storage_offset is None else storage_offset
+    offset += values.storage_offset() - self.storage_offset()  # decoded values begin a storage of their own
+    if offset < 0:
+        raise GeometryError(type(self), op, self.stride(), values.stride())
+    return decoding(type(self), facts_of(op))((self, size, stride, offset), {})
 
 
 def _to_copy(

@@ -16,7 +16,7 @@ from .errors import DeclarationError, RegistrationError, UnwrittenError
 from .fields import context_of, inner_tensors, tensors_in
 from .function_table import FunctionBook, update_torch_function
 from .geometry import carry_bits
-from .memory import Memoryless
+from .memory import Memoryless, Unset
 from .policy import Fallback, Gradients
 from .printing import describe
 from .private import OpOverload, disabled_torch_function
@@ -251,8 +251,11 @@ def _set_up(cls: type[WrapperTensor]) -> None:
     first = cls.declaration.inner[0]
     cls._bits_from = None if says_metadata or first.role is Role.RUN else first.name
     cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign]
-    for field in cls.declaration.of(Role.RUN):
-        setattr(cls, field.name, _run_property(field.name))
+    for field in cls.declaration.fields:
+        if field.role is Role.RUN:
+            setattr(cls, field.name, _run_property(field.name))
+        elif field.required and field.name not in vars(cls):
+            setattr(cls, field.name, Unset(field.name))
     update_torch_function(cls)
     torch.serialization.add_safe_globals([cls, *context_types(cls)])
 
