@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lamina import GradientCutError, InnerTensorError, LayoutError
-from lamina.subclasses.scaled_int8 import PerRow, QuantizationError, ScaledInt8Tensor
+from lamina import GradientCutError, InnerTensorError, LayoutError, PerRow, QuantizationError, ScaledInt8Tensor
 
 QDATA, SCALE = torch.zeros(3, 4, dtype=torch.int8), torch.ones(3, 1)
 WAYS = [ScaledInt8Tensor.quantize, ScaledInt8Tensor.from_plain]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 import lamina
-from lamina.subclasses.scaled_int8 import PerRow, ScaledInt8Tensor
+from lamina import PerRow, ScaledInt8Tensor
 
 CONSTRUCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "quantize": ScaledInt8Tensor.quantize,

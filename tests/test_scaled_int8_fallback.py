@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import lamina
-from lamina.subclasses.scaled_int8 import ScaledInt8Tensor
+from lamina import ScaledInt8Tensor
 
 READS: dict[str, Callable[[Any], Any]] = {
     "view": lambda w: w.view(6, 2),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import lamina
-from lamina.subclasses.scaled_int8 import PerRow, ScaledInt8Tensor
+from lamina import PerRow, ScaledInt8Tensor
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
@@ -148,6 +148,39 @@ def test_buffers_and_embeddings() -> None:
     module = nn.Module()
     module.register_buffer("table", values)
     assert type(saved_and_loaded(module.state_dict())["table"]) is ScaledInt8Tensor
+
+
+def test_wrapped_and_unwrapped_in_a_module() -> None:
+    model = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 2))
+    values = model[0].weight.detach().clone()
+    lamina.wrap_parameters(model, ScaledInt8Tensor.quantize, where=lambda _n, _m, parameter: parameter.dim() == 2)
+    assert [type(p) for p in model.parameters()] == [ScaledInt8Tensor, nn.Parameter] * 2
+    assert_same(model[0].weight.detach(), ScaledInt8Tensor.quantize(values))
+    with lamina.strict():
+        model(torch.randn(4, 7)).sum().backward()
+    lamina.unwrap_parameters(model)
+    assert torch.equal(model[0].weight, ScaledInt8Tensor.quantize(values).dequantize())
+
+
+@pytest.mark.parametrize("averaged", [{}, {"multi_avg_fn": torch.optim.swa_utils.get_ema_multi_avg_fn(0.5)}])
+def test_a_moving_average(averaged: dict[str, Any]) -> None:
+    layer = make_layer()
+    average = torch.optim.swa_utils.AveragedModel(layer, **averaged)
+    first = layer.weight.detach().dequantize()
+    average.update_parameters(layer)
+    with torch.no_grad():
+        layer.weight.mul_(3)
+    average.update_parameters(layer)
+    weight = average.module.weight.detach()
+    assert type(weight) is ScaledInt8Tensor
+    # (1 + 3) / 2 of the first; three roundings, each of half a step of a scale that is at most 3/2 of the last
+    assert bool(((weight.dequantize() - 2 * first).abs() <= 3 * 0.75 * weight.scale).all())
+
+
+def test_exported() -> None:
+    layer, x = make_layer(), torch.randn(4, 7)
+    program = torch.export.export(layer, (x,))
+    assert torch.equal(program.module()(x), layer(x))
 
 
 def test_shared_memory() -> None:

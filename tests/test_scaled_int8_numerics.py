@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.subclasses.scaled_int8 import PerRow, QuantizationError, ScaledInt8Tensor
+from lamina import PerRow, QuantizationError, ScaledInt8Tensor
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = [(), (1,), (5,), (0,), (0, 4), (4, 0), (1, 5), (5, 1), (3, 7), (2, 3, 4), (2, 1, 3, 3)]

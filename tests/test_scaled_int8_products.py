@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 import lamina
-from lamina.subclasses.scaled_int8 import ScaledInt8Tensor
+from lamina import ScaledInt8Tensor
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -169,6 +169,15 @@ def test_half_precision_sums_do_not_overflow(dtype: torch.dtype) -> None:
     """The unscaled sum is 127 * 4096, beyond float16."""
     x, q = torch.ones(1, 4096, dtype=dtype), ScaledInt8Tensor.quantize(torch.ones(2, 4096, dtype=dtype))
     assert F.linear(x, q).tolist() == [[4096.0, 4096.0]]
+
+
+def test_under_function_transforms() -> None:
+    q, x = ScaledInt8Tensor.quantize(torch.randn(5, 7)), torch.randn(4, 7)
+    with runs(aten.mm.default):
+        grad = torch.func.grad(lambda x: F.linear(x, q).sum())(x)
+        mapped = torch.func.vmap(lambda row: F.linear(row, q))(x)
+    assert_product(grad, torch.ones(4, 5, dtype=torch.float64), exact(q))
+    assert_product(mapped, x.double(), exact(q).t())
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

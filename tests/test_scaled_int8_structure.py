@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lamina
-from lamina.subclasses.scaled_int8 import PerRow, ScaledInt8Tensor
+from lamina import PerRow, ScaledInt8Tensor
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 import lamina
-from lamina.subclasses.scaled_int8 import ScaledInt8Tensor
+from lamina import ScaledInt8Tensor
 
 Make = Callable[[list[nn.Parameter]], optim.Optimizer]
 OPTIMIZERS: dict[str, Make] = {
