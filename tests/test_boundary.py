@@ -397,13 +397,14 @@ def test_an_in_place_rule_need_not_return_its_argument() -> None:
     assert w.elem.tolist() == [2, 2]
 
 
-def test_an_out_rule_need_not_return_its_argument() -> None:
+@pytest.mark.parametrize("answer", ["nothing", "the argument", "its inner tensor"])
+def test_an_out_rule_need_not_return_its_argument(answer: str) -> None:
     cls = fresh()
 
     @cls.implements(aten.add.out)
     def add(op: Any, self: Any, other: Any, *, alpha: Any = 1, out: Any) -> Any:
-        out.elem.copy_(self.elem + other)
-        return torch.zeros(1)
+        inner = out.elem.copy_(self.elem + other)
+        return {"nothing": None, "the argument": out, "its inner tensor": inner}[answer]
 
     w, target = cls(torch.ones(2)), cls(torch.zeros(2))
     assert torch.add(w, 1, out=target) is target
@@ -475,3 +476,37 @@ def test_an_observer_wraps_every_answer_once() -> None:
     w.add_(1)
     assert made == [aten.add.Tensor, aten.add_.Tensor]
     assert ran == [aten.add.Tensor, aten.add.Tensor, aten.add_.Tensor]
+
+
+def ruled(op: Any, answer: Any) -> Any:
+    cls = fresh()
+
+    def rule(op: Any, *args: Any, **kwargs: Any) -> Any:
+        return answer(cls, *args)
+
+    cls.implements(op)(rule)
+    return cls
+
+
+WRONG_RESULTS: dict[str, tuple[Any, Any, Any]] = {
+    "in-place without a write": (aten.add_.Tensor, lambda cls, w, other: cls(w.elem + other), lambda w: w.add_(1)),
+    "in-place plain result": (aten.add_.Tensor, lambda cls, w, other: w.elem + other, lambda w: w.add_(1)),
+    "out without a write": (aten.add.out, lambda cls, w, other: cls(w.elem + other), lambda w: torch.add(w, 1, out=w)),
+    "forgotten return": (aten.neg.default, lambda cls, w: None, torch.neg),
+    "no tensor": (aten.neg.default, lambda cls, w: "text", torch.neg),
+    "a tuple for one": (aten.neg.default, lambda cls, w: (w, w), torch.neg),
+    "one for two": (aten.sort.default, lambda cls, w: w, torch.sort),
+    "three for two": (aten.sort.default, lambda cls, w: (w, w, w), torch.sort),
+    "one for a list": (aten.split.Tensor, lambda cls, w, size: w, lambda w: torch.split(w, 1)),
+    "none in a list": (aten.split.Tensor, lambda cls, w, size: [w, None], lambda w: torch.split(w, 1)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", WRONG_RESULTS)
+def test_a_result_that_the_schema_does_not_have_names_the_rule(case: str, mode: str) -> None:
+    op, answer, call = WRONG_RESULTS[case]
+    w = ruled(op, answer)(torch.ones(2, 2))
+    with MODES[mode](), pytest.raises(LaminaError, match=r"test_boundary\.py:\d+") as caught:
+        call(w)
+    assert str(op) in str(caught.value)

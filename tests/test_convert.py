@@ -8,7 +8,7 @@ import pytest
 import torch
 from subjects import FLOATING, SHAPES, Clear, Doubled, Granularity, Scaled, Sum, Tagged, data_of, nest
 
-from lamina import Fallback, InnerTensorError, LayoutError, WrapperTensor
+from lamina import Fallback, InnerTensorError, LaminaError, LayoutError, WrapperTensor
 
 MODES: dict[str, Any] = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
@@ -246,3 +246,32 @@ def test_conversions_across_inference_mode() -> None:
         made = Clear.from_plain(torch.ones(2))
         assert (made + 1).to_plain().tolist() == [2, 2]
     assert made.to_plain().tolist() == [1, 1]
+
+
+def test_an_encode_that_returns_something_else_is_refused() -> None:
+    class Plain(WrapperTensor):
+        elem: torch.Tensor
+        fallback = Fallback.PLAIN
+
+        @classmethod
+        def encode(cls, values: torch.Tensor, **context: Any) -> Any:
+            return values
+
+    with pytest.raises(LaminaError, match=r"Plain.*encode"):
+        Plain.from_plain(torch.ones(2))
+    with pytest.raises(LaminaError, match=r"Plain.*encode"):
+        Plain(torch.ones(2)).add_(1)
+
+
+@pytest.mark.parametrize("values", [torch.ones(7), torch.ones(2, dtype=torch.float64), "text", None])
+def test_a_decode_that_does_not_fit_the_outer_tensor_is_refused(values: Any) -> None:
+    class Wrong(WrapperTensor):
+        elem: torch.Tensor
+        fallback = Fallback.PLAIN
+
+        def decode(self) -> Any:
+            return values
+
+    for call in (lambda w: w.to_plain(), lambda w: w + 1, lambda w: w == 1):
+        with pytest.raises(LaminaError, match=r"Wrong.*decode"):
+            call(Wrong(torch.ones(2)))

@@ -409,3 +409,15 @@ def test_an_error_carries_its_parts() -> None:
     assert "'data'" in caught.value.problem
     assert "Choose" in caught.value.advice
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "name", ["__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__"]
+)
+def test_a_protocol_method_of_the_author_is_refused_and_the_way_named(name: str) -> None:
+    """The base makes them: an own one would be overwritten, or would bypass the guarded path."""
+
+    def own(*args: Any, **kwargs: Any) -> Any: ...
+
+    with pytest.raises(DeclarationError, match=name):
+        make_class({"elem": torch.Tensor}, **{name: classmethod(own)})

@@ -95,6 +95,15 @@ def test_to_dtype_gives_that_dtype() -> None:
         assert w.float() is w
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.float16, torch.int8], ids=str)
+def test_to_any_dtype_gives_that_dtype_and_its_values(dtype: torch.dtype) -> None:
+    for cls in (Clear, Doubled, Sum):
+        w, plain = cls.from_plain(torch.tensor([1.0, 2.0, 5.0])), torch.tensor([1.0, 2.0, 5.0])
+        out = w.to(dtype)
+        assert out.dtype is dtype
+        assert torch.equal(_values(out), plain.to(dtype)), cls
+
+
 def test_to_dtype_of_a_class_without_rules_works_or_names_the_op() -> None:
     w = Unruled(torch.ones(2))
     try:
