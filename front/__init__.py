@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from . import modes
 from .subclasses.core.errors import (
+    CodecError,
     DataDependentError,
     DataSwapError,
     DeclarationError,
     FallbackError,
+    FunctorchError,
     GeometryError,
     GradientCutError,
     InnerTensorError,
@@ -44,11 +46,13 @@ from .subclasses.swap import ParameterInUseError, WrapResultError
 __version__ = "0.1.0"
 
 __all__ = [
+    "CodecError",
     "DataDependentError",
     "DataSwapError",
     "DeclarationError",
     "Fallback",
     "FallbackError",
+    "FunctorchError",
     "GeometryError",
     "GradientCutError",
     "Gradients",

@@ -10,6 +10,7 @@ import torch
 from .errors import RuleTypeError
 from .fields import inner_tensors, tensors_in
 from .geometry import match_geometry
+from .gradients import keep_gradient
 from .private import TRACERS, OpOverload, never_compile, with_math_bits
 from .report import missing_rule
 from .rules import Rule
@@ -45,7 +46,11 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
     All of it happens in the first lamina handler that torch asks, so that none of them has to return NotImplemented to
     torch: Python's operators would make a plain ``False`` of it.
     """
-    for candidate in _order(cls, types):
+    candidates = list(_order(cls, types))
+    if len(candidates) > 1:  # the backward mixes classes, too
+        for tensor in tensors_in((args, kwargs)):
+            keep_gradient(tensor)
+    for candidate in candidates:
         where = "its __torch_dispatch__"
         try:
             if hasattr(candidate, "declaration"):

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from .declaration import Field, Role
-from .errors import GradientCutError, InnerTensorError, LayoutError
+from .errors import FunctorchError, GradientCutError, InnerTensorError, LayoutError
+from .private import is_compiling, is_functorch_level
 
 
 def check_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -88,6 +89,8 @@ def check_tensor(cls: Any, name: str, value: Any) -> None:
         )
     if value.layout is not torch.strided:
         raise LayoutError(cls, name, value.layout)
+    if not is_compiling() and is_functorch_level(value):
+        raise FunctorchError(cls, name)
     if value.is_nested:
         raise LayoutError(cls, name, torch.jagged)
 

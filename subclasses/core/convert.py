@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .checks import check_tensor
+from .codec import decoded, encoded
 from .fields import inner_tensors
 from .gradients import dressed, layers_of
 from .private import is_alias, is_compiling
@@ -15,12 +16,17 @@ from .private import is_alias, is_compiling
 class _ToPlain(torch.autograd.Function):
     """Decodes one level. Backward: the gradient, as the type that the wrapper's class chooses."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, wrapper: Any) -> torch.Tensor:
-        ctx.layers = layers_of(wrapper)
-        values: torch.Tensor = wrapper.decode()
+    def forward(wrapper: Any) -> torch.Tensor:
+        values = decoded(wrapper)
         shared = is_compiling() or any(is_alias(values, t) for t in inner_tensors(wrapper))
         return values.clone() if shared else values
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.layers = layers_of(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -30,10 +36,15 @@ class _ToPlain(torch.autograd.Function):
 class _FromPlain(torch.autograd.Function):
     """Encodes. Backward: the gradient, as the type of what was encoded."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, cls: Any, context: dict[str, Any]) -> Any:
-        ctx.layers = layers_of(values)
-        return cls.encode(values.detach().clone(), **context)
+    def forward(values: torch.Tensor, cls: Any, context: dict[str, Any]) -> Any:
+        return encoded(cls, values.detach().clone(), context)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.layers = layers_of(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .codec import decoded
 from .policy import Fallback, Gradients
 from .private import OpOverload, share_storage
 from .schema import OpFacts, value_of
@@ -57,7 +58,7 @@ class DecodedView(WrapperTensor):
         return self.replay.of(self.source.decode())  # type: ignore[operator]
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
-        whole = self.source.decode()  # type: ignore[operator]
+        whole = decoded(self.source)
         self.replay.of(whole).copy_(values)
         return self.source.stage(whole)  # type: ignore[operator, no-any-return]
 

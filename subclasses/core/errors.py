@@ -122,12 +122,34 @@ class DataDependentError(LaminaError, RuntimeError):
     """An operator needs values where there are none."""
 
 
+class CodecError(LaminaError, RuntimeError):
+    """An author's ``decode`` or ``encode`` returned what it can't have meant."""
+
+    def __init__(self, cls: type, method: str, problem: str) -> None:
+        self.cls, self.method = cls, method
+        super().__init__(
+            f"{cls.__name__}.{method} {problem}. decode() returns a tensor with the shape and dtype of the wrapper "
+            f"(outer_metadata says which), encode(values, **context) a {cls.__name__}."
+        )
+
+
 class UnbuiltError(LaminaError, AttributeError):
     """An instance without fields: made by ``as_subclass`` or ``_make_subclass``, which know no wrapper."""
 
     def __init__(self, cls: type, field: str) -> None:
         self.cls, self.field = cls, field
         super().__init__(f"this {cls.__name__} has no {field!r}: make it by {cls.__name__}(...), not by as_subclass()")
+
+
+class FunctorchError(LaminaError, RuntimeError):
+    """A wrapper was about to be made of a tensor that belongs to a running torch.func transform."""
+
+    def __init__(self, cls: type, field: str) -> None:
+        self.cls, self.field = cls, field
+        super().__init__(
+            f"{cls.__name__}: {field!r} belongs to a torch.func transform (grad, vmap, ...), and torch can't give a "
+            "wrapper a storage inside one. Make the wrapper outside, and pass it in or close over it."
+        )
 
 
 class GeometryError(LaminaError, RuntimeError):

@@ -13,7 +13,7 @@ import torch
 
 from .fields import context_of
 from .policy import Gradients
-from .private import never_compile
+from .private import is_compiling, never_compile
 
 
 class Layer(NamedTuple):
@@ -37,13 +37,32 @@ def layers_of(tensor: Any) -> tuple[Layer, ...]:
 
 def dressed(gradient: Any, layers: tuple[Layer, ...]) -> Any:
     """``gradient`` as the type that a tensor with these layers chooses; itself where it is that. Differentiable."""
-    if _fits(gradient, layers):
+    if _keeps_class(layers) and not layers[0].cls.can_encode():
+        return gradient  # as it comes: nothing says how it would become one of its class
+    if _fits(gradient, layers) and not is_compiling():
         return gradient
-    plain = gradient.to_plain() if hasattr(type(gradient), "declaration") else gradient
+    plain = as_plain(gradient)
     if not _keeps_class(layers):
         return plain
     cls, context = layers[0]
     return cls.from_plain(dressed(plain, layers[1:]), **context)
+
+
+def as_plain(gradient: Any) -> Any:
+    """``gradient`` as a plain tensor; itself where it is one. While Dynamo traces, an operator: it takes a gradient for
+    what the forward gave, and AOTAutograd may hand a plain one."""
+    if is_compiling():
+        return torch.ops.lamina.as_plain(gradient)
+    return _as_plain(gradient)
+
+
+def _as_plain(gradient: Any) -> Any:
+    return gradient.to_plain() if hasattr(type(gradient), "declaration") else gradient
+
+
+_library = torch.library.Library("lamina", "FRAGMENT")
+_library.define("as_plain(Tensor gradient) -> Tensor")
+_library.impl("as_plain", _as_plain, "CompositeImplicitAutograd")
 
 
 class GradientHook:

@@ -51,7 +51,8 @@ class Memoryless(torch.Tensor):
         for name in field_attributes(self):
             del vars(self)[name]
         vars(self).update({name: vars(other)[name] for name in field_attributes(other)})
-        match_geometry(self)
+        with torch.no_grad():
+            match_geometry(self)
         share_storage(self, other)
 
     def share_memory_(self: Self) -> Self:

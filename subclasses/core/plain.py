@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from .codec import decoded
 from .errors import UnwrittenError
 from .fields import tensors_in
 from .gradients import keep_gradient
-from .policy import Fallback
+from .policy import Fallback, Gradients
 from .private import call_of, with_math_bits
 from .schema import Kind, OpFacts, value_of
 from .unwrap import Runner, settle, where_views_work, written_wrappers
@@ -77,8 +78,10 @@ class _Decode:
             self.complex |= value.is_complex() or value.is_neg()
             keep_gradient(value)
             return value
+        if self.cls.gradients is Gradients.SAME:  # the result is plain, so that is what arrives
+            keep_gradient(value)
         if id(value) not in self.values:
-            self.values[id(value)] = value.decode()
+            self.values[id(value)] = decoded(value)
         plain = self.values[id(value)]
         self.complex |= plain.is_complex() or plain.is_neg()
         return plain

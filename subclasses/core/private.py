@@ -108,11 +108,12 @@ is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of
 def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> None:
     """Lets AOTAutograd ask ``coerce(tangent, context, expected_type)`` of a plain tangent where a wrapper was traced.
 
-    It asks a method of the tangent, and plain tensors have none: so torch.Tensor gets one. Types with one of their own
-    keep it, and None means what the lack of the method means.
+    It asks a method of the tangent, and plain tensors have none: so torch.Tensor gets one. None means what its lack does.
     """
     torch.Tensor.__coerce_same_metadata_as_tangent__ = coerce  # type: ignore[attr-defined]
 
+
+is_functorch_level: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 
 is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .codec import decoded, encoded
 from .errors import GeometryError
 from .fields import context_of, inner_tensors, map_inner
 from .plain import decoding
@@ -29,14 +30,14 @@ def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | No
         return map_inner(self, op)
     if memory_format is torch.contiguous_format and self.is_contiguous():
         return map_inner(self, lambda t: op(t, memory_format=memory_format))
-    return op(self.decode(), memory_format=memory_format)
+    return op(decoded(self), memory_format=memory_format)
 
 
 def _as_strided(op: OpOverload, self: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
     same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
     if same and storage_offset in (None, self.storage_offset()):
         return map_inner(self, torch.ops.aten.alias.default)
-    values = self.decode()
+    values = decoded(self)
     if values.stride() != self.stride():
         raise GeometryError(type(self), op, self.stride(), values.stride())
     offset = self.storage_offset() if storage_offset is None else storage_offset
@@ -63,7 +64,7 @@ def _to_copy(
         and memory_format in (None, torch.preserve_format)
     ):
         return map_inner(self, lambda t: op(t, device=device, pin_memory=pin_memory, non_blocking=non_blocking))
-    values = self.decode()
+    values = decoded(self)
     copy = op(
         values,
         dtype=dtype,
@@ -73,18 +74,20 @@ def _to_copy(
         non_blocking=non_blocking,
         memory_format=memory_format,
     )
-    kept = type(self).can_encode() and copy.layout is torch.strided
-    return type(self).encode(copy, **context_of(self)) if kept else copy
+    if not type(self).can_encode() or copy.layout is not torch.strided:
+        return copy
+    kept = encoded(type(self), copy, context_of(self))
+    return kept if kept.dtype == copy.dtype else copy  # a class of one dtype can't follow
 
 
 def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
     if not hasattr(type(self), "declaration"):
-        return op(self, src.decode(), non_blocking)
+        return op(self, decoded(src), non_blocking)
     if same_structure(self, src):
         for target, source in zip(inner_tensors(self), inner_tensors(src), strict=True):
             target.copy_(source, non_blocking)
         return self
-    self.store(src.decode() if type(src) is type(self) else src)
+    self.store(decoded(src) if type(src) is type(self) else src)
     return self
 
 

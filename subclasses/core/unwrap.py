@@ -151,6 +151,8 @@ def _any(cls: Any, facts: OpFacts) -> Runner:
             out = call(*inner_args, **inner_kwargs)
         if written:
             _settle_writes(cls, facts, args, kwargs)
+            if type(value_of(written[0], args, kwargs)) is not cls:  # plain.add_(w): the result is plain
+                keep_gradient(peel.like)
         if not results:
             return out
         return settle(results, out, args, kwargs, lambda inner: _wrap(cls, rewrap, peel.like, inner))

@@ -10,6 +10,7 @@ import torch
 from . import convert, copying
 from .boundary import dispatch
 from .checks import check_fields
+from .codec import encoded
 from .compiling import Compilable
 from .declaration import Declaration, Role, context_types, declare
 from .errors import DeclarationError, RegistrationError, UnwrittenError
@@ -133,7 +134,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """The two halves of ``store``: encodes and checks now; what is returned writes, and can't fail."""
-        new = type(self).encode(values.to(self.dtype).expand(self.shape), **context_of(self))
+        new = encoded(type(self), values.to(self.dtype).expand(self.shape), context_of(self))
         if not same_structure(self, new):
             op = torch.ops.aten.copy_.default
             raise UnwrittenError(op, type(self), "the new values encode to inner tensors of other shapes")
