@@ -8,7 +8,7 @@ import torch
 
 from .declaration import Field, Role
 from .errors import FunctorchError, GradientCutError, InnerTensorError, LayoutError
-from .private import is_compiling, is_functorch_level
+from .private import is_functorch_level
 
 
 def check_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -89,7 +89,7 @@ def check_tensor(cls: Any, name: str, value: Any) -> None:
         )
     if value.layout is not torch.strided:
         raise LayoutError(cls, name, value.layout)
-    if not is_compiling() and is_functorch_level(value):
+    if not torch.compiler.is_compiling() and is_functorch_level(value):
         raise FunctorchError(cls, name)
     if value.is_nested:
         raise LayoutError(cls, name, torch.jagged)

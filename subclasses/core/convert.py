@@ -10,7 +10,7 @@ from .checks import check_tensor
 from .codec import decoded, encoded
 from .fields import inner_tensors
 from .gradients import dressed, layers_of
-from .private import is_alias, is_compiling
+from .private import is_alias
 
 
 class _ToPlain(torch.autograd.Function):
@@ -21,7 +21,7 @@ class _ToPlain(torch.autograd.Function):
     @staticmethod
     def forward(wrapper: Any) -> torch.Tensor:
         values = decoded(wrapper)
-        shared = is_compiling() or any(is_alias(values, t) for t in inner_tensors(wrapper))
+        shared = torch.compiler.is_compiling() or any(is_alias(values, t) for t in inner_tensors(wrapper))
         return values.clone() if shared else values
 
     @staticmethod

@@ -13,7 +13,7 @@ import torch
 
 from .fields import context_of
 from .policy import Gradients
-from .private import is_compiling, never_compile
+from .private import never_compile
 
 
 class Layer(NamedTuple):
@@ -39,7 +39,7 @@ def dressed(gradient: Any, layers: tuple[Layer, ...]) -> Any:
     """``gradient`` as the type that a tensor with these layers chooses; itself where it is that. Differentiable."""
     if _keeps_class(layers) and not layers[0].cls.can_encode():
         return gradient  # as it comes: nothing says how it would become one of its class
-    if _fits(gradient, layers) and not is_compiling():
+    if _fits(gradient, layers) and not torch.compiler.is_compiling():
         return gradient
     plain = as_plain(gradient)
     if not _keeps_class(layers):
@@ -51,7 +51,7 @@ def dressed(gradient: Any, layers: tuple[Layer, ...]) -> Any:
 def as_plain(gradient: Any) -> Any:
     """``gradient`` as a plain tensor; itself where it is one. While Dynamo traces, an operator: it takes a gradient for
     what the forward gave, and AOTAutograd may hand a plain one."""
-    if is_compiling():
+    if torch.compiler.is_compiling():
         return torch.ops.lamina.as_plain(gradient)
     return _as_plain(gradient)
 

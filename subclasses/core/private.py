@@ -33,8 +33,6 @@ set_neg: Callable[[torch.Tensor, bool], None] = torch._C._set_neg
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 without_torch_function: Callable[[], Any] = torch._C.DisableTorchFunctionSubclass
 
-inference_mode_is_on: Callable[[], bool] = torch.is_inference_mode_enabled
-
 # Tensor types of torch's own tracers: among the ``types`` of a call they count as plain tensors.
 TRACERS: tuple[type, ...] = (FakeTensor, FunctionalTensor)
 
@@ -86,10 +84,6 @@ def schema_of(op: OpOverload) -> torch.FunctionSchema:
     return op._schema
 
 
-def overloads_of(packet: OpOverloadPacket) -> list[str]:
-    return list(packet.overloads())
-
-
 def has_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
 
@@ -108,14 +102,13 @@ is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of
 def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> None:
     """Lets AOTAutograd ask ``coerce(tangent, context, expected_type)`` of a plain tangent where a wrapper was traced.
 
-    It asks a method of the tangent, and plain tensors have none: so torch.Tensor gets one. None means what its lack does.
+    It asks a method of the tangent, and plain tensors have none: so torch.Tensor gets one. None means what the
+    lack of it means.
     """
     torch.Tensor.__coerce_same_metadata_as_tangent__ = coerce  # type: ignore[attr-defined]
 
 
 is_functorch_level: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
-
-is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 
 
 class metadata_only:  # noqa: N801 - reads as the scope that it is

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .errors import RegistrationError, RuleConflictError
-from .private import OpOverload, OpOverloadPacket, overloads_of, schema_of
+from .private import OpOverload, OpOverloadPacket, schema_of
 from .schema import Argument, Kind, OpFacts, facts_of
 
 Key = OpOverload | Kind
@@ -83,7 +83,7 @@ def check_rule(function: Any) -> None:
 
 def _check_overload(key: Any) -> OpOverload:
     if isinstance(key, OpOverloadPacket):
-        choices = ", ".join(f"{key}.{name}" for name in overloads_of(key))
+        choices = ", ".join(f"{key}.{name}" for name in key.overloads())
         raise RegistrationError(f"{key} is a packet of overloads, and a rule answers for one. Choose from: {choices}")
     if isinstance(key, str):
         raise RegistrationError(f"{key!r} is a string. Write the overload itself, e.g. {_overload_named(key)}")

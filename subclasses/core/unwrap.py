@@ -15,7 +15,7 @@ import torch
 from .errors import LayoutError
 from .geometry import carry_bits, match_geometry
 from .gradients import keep_gradient
-from .private import call_of, inference_mode_is_on, outside_inference_mode, share_storage, with_math_bits
+from .private import call_of, outside_inference_mode, share_storage, with_math_bits
 from .schema import Argument, Kind, OpFacts, Result, value_of
 
 Runner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -27,7 +27,7 @@ def where_views_work(facts: OpFacts, run: Runner) -> Runner:
         return run
 
     def viewing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return outside_inference_mode(run, args, kwargs) if inference_mode_is_on() else run(args, kwargs)
+        return outside_inference_mode(run, args, kwargs) if torch.is_inference_mode_enabled() else run(args, kwargs)
 
     return viewing
 
@@ -52,7 +52,7 @@ def _view(cls: Any, facts: OpFacts) -> Runner:
     call, rewrap, inner_of, toggles = call_of(facts.op), cls._generated.rewrap, _reader(cls), facts.toggles_bits
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if inference_mode_is_on():
+        if torch.is_inference_mode_enabled():
             return outside_inference_mode(run, args, kwargs)
         like = args[0]
         inner = inner_of(like)
