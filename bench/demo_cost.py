@@ -29,4 +29,6 @@ def measure_layers(settings: Settings, progress: Callable[[str], object]) -> Res
             progress(case.op)
             depths = [(PLAIN, 0), *((subject, depth) for subject in subjects for depth in range(1, LAYERS + 1))]
             add_case(results, case, [Trial(case, subject, depth, EAGER) for subject, depth in depths])
+    if results.gaps:
+        raise RuntimeError(f"the layers' cost can't be measured: {'; '.join(map(str, results.gaps))}")
     return results

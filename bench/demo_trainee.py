@@ -52,7 +52,7 @@ WRAPPINGS = (
     Wrapping("LoggingTensor x1", _logged, same_as=PLAIN),
     Wrapping("LoggingTensor x3", _logged_three_times, same_as=PLAIN),
     Wrapping(INT8, _quantized),
-    Wrapping("Logging(ScaledInt8)", _logged_quantized, same_as=INT8),
+    Wrapping("Logging(Int8)", _logged_quantized, same_as=INT8),
 )
 
 
@@ -151,8 +151,8 @@ def _is_weight(name: str) -> bool:
 
 def bits_of(tensor: Tensor) -> Tensor:
     """The bits of the float32 values of a tensor, wrapped or not."""
-    plain = tensor.detach().to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor.detach()
-    return plain.view(torch.int32)
+    plain = tensor.to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor
+    return plain.detach().view(torch.int32)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:

@@ -37,8 +37,8 @@ def make_batch() -> tuple[Tensor, Tensor]:
 
 def bits(tensor: Tensor) -> Tensor:
     """The bits of a float32 tensor, whatever it is wrapped in."""
-    plain = tensor.detach().to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor.detach().clone()
-    return plain.view(torch.int32)
+    plain = tensor.to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor.clone()
+    return plain.detach().view(torch.int32)
 
 
 def train_one_step(model: nn.Module, scope: AbstractContextManager[Any]) -> list[Tensor]:
