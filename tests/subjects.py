@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG003 - signatures are those of schemas and hooks
 import subprocess
 import sys
 import textwrap
@@ -105,9 +106,11 @@ class Sum(WrapperTensor):
 def data_of(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Values that every dtype represents exactly."""
     values = torch.randint(0, 2, shape) if dtype is torch.bool else torch.randint(-8, 8, shape)
-    return torch.complex(values.float(), values.flip(-1).float() if shape else values.float()).to(dtype) if (
-        dtype.is_complex
-    ) else values.to(dtype)
+    return (
+        torch.complex(values.float(), values.flip(-1).float() if shape else values.float()).to(dtype)
+        if (dtype.is_complex)
+        else values.to(dtype)
+    )
 
 
 def nest(cls: Any, values: torch.Tensor, depth: int) -> torch.Tensor:

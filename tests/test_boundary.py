@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG005, PLW0108 - signatures are those of schemas and hooks; each call is written out
 import functools
 import operator
 import re
@@ -19,7 +20,20 @@ aten = torch.ops.aten
 COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
 ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"]
 ARITHMETIC += ["lshift", "rshift"]
-IN_PLACE = ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"]
+IN_PLACE = [
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "ilshift",
+    "irshift",
+]
 INTEGER = {"and_", "or_", "xor", "lshift", "rshift", "iand", "ior", "ixor", "ilshift", "irshift"}
 SIDES = ["w-w", "w-plain", "plain-w", "w-scalar", "scalar-w", "w-0d", "0d-w"]
 MODES: dict[str, Any] = {

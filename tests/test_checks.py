@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: PLW0108 - each call is written out
 import dataclasses
 from typing import Any
 
@@ -96,12 +97,15 @@ class Frozen:
 @pytest.mark.parametrize("value", [[1], {"a": 1}, {1}, Mutable(), np.ones(2), ([1],), (Mutable(),)])
 def test_an_unhashable_context_is_refused(value: Any) -> None:
     for call in (lambda: Tagged(T, value), lambda: Tagged(T, tag=value), lambda: Tagged(T, 0, value)):
-        with pytest.raises(InnerTensorError, match=r"Tagged: the context '(tag|label)' can't be hashed.*frozen dataclass"):
+        with pytest.raises(
+            InnerTensorError, match=r"Tagged: the context '(tag|label)' can't be hashed.*frozen dataclass"
+        ):
             call()
 
 
 @pytest.mark.parametrize(
-    "value", [1, 2.5, "a", None, True, (1, (2, "x")), Frozen(), Granularity.ROW, torch.float32, torch.device("cpu"), len]
+    "value",
+    [1, 2.5, "a", None, True, (1, (2, "x")), Frozen(), Granularity.ROW, torch.float32, torch.device("cpu"), len],
 )
 def test_hashable_context_is_taken_as_it_is(value: Any) -> None:
     w = Tagged(T, value)
@@ -128,7 +132,9 @@ def test_a_tensor_that_requires_grad_is_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (1, 1, 1)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16]
+)
 def test_any_strided_tensor_is_taken(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     inner = torch.zeros(shape, dtype=dtype)
     w = Clear(inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG003 - signatures are those of schemas and hooks
 from typing import Any
 
 import pytest
@@ -109,7 +110,9 @@ def test_from_plain_of_a_wrapper_nests() -> None:
     assert type(w.to_plain()) is torch.Tensor
     leaf = Tagged(torch.ones(2), 3).requires_grad_()
     (Clear.from_plain(leaf).to_plain() * 3).sum().backward()
-    assert torch.equal(leaf.grad.to_plain() if isinstance(leaf.grad, WrapperTensor) else leaf.grad, torch.full((2,), 3.0))
+    assert torch.equal(
+        leaf.grad.to_plain() if isinstance(leaf.grad, WrapperTensor) else leaf.grad, torch.full((2,), 3.0)
+    )
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])

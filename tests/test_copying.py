@@ -52,7 +52,7 @@ def same(a: Any, b: Any) -> None:
 
 
 def pickled(w: Any) -> Any:
-    return pickle.loads(pickle.dumps(w))  # noqa: S301 - our own bytes
+    return pickle.loads(pickle.dumps(w))
 
 
 def saved(w: Any) -> Any:
@@ -190,7 +190,7 @@ def test_context_is_shared_or_equal() -> None:
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_every_pickle_protocol(protocol: int) -> None:
     for w in examples().values():
-        same(pickle.loads(pickle.dumps(w, protocol)), w)  # noqa: S301
+        same(pickle.loads(pickle.dumps(w, protocol)), w)
 
 
 def test_hooks_do_not_follow_a_pickle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG005 - signatures are those of schemas and hooks
 import dataclasses
 import typing
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def test_an_annotation_that_names_a_local_type_is_context() -> None:
 
 
 def test_a_local_tensor_name_in_a_string_annotation_is_refused_with_the_way_out() -> None:
-    from torch import Tensor as LocalTensor  # noqa: F401 - named by the annotation only
+    from torch import Tensor as LocalTensor
 
     with pytest.raises(DeclarationError, match="module level"):
 
@@ -99,7 +100,19 @@ def test_a_local_tensor_name_in_a_string_annotation_is_refused_with_the_way_out(
 
 ATTRIBUTES = [
     *("data", "values", "size", "grad", "shape", "dtype", "device", "layout", "T", "real", "imag", "name", "stride"),
-    *("requires_grad", "grad_fn", "is_leaf", "to", "add", "__dict__", "_version", "decode", "encode", "store", "around"),
+    *(
+        "requires_grad",
+        "grad_fn",
+        "is_leaf",
+        "to",
+        "add",
+        "__dict__",
+        "_version",
+        "decode",
+        "encode",
+        "store",
+        "around",
+    ),
     *("to_plain", "from_plain", "implements", "super_rule", "outer_metadata", "declaration", "_table", "_rules"),
 ]
 
@@ -165,7 +178,7 @@ def test_a_value_without_annotation_is_refused(value: Any) -> None:
         tuple[torch.Tensor],
         tuple[torch.Tensor, int],
         typing.List[torch.Tensor],  # noqa: UP006
-        typing.Sequence[torch.Tensor],  # noqa: UP006
+        typing.Sequence[torch.Tensor],
         list[torch.Tensor | None],
         tuple[torch.Tensor | None, ...],
         dict[str, list[torch.Tensor]],

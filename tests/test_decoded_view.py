@@ -140,7 +140,7 @@ def test_gradients_through_views() -> None:
 
 def test_copies_are_plain_values() -> None:
     view = Doubled.from_plain(torch.arange(6.0).reshape(2, 3))[1]
-    for out in (copy.deepcopy(view), pickle.loads(pickle.dumps(view)), copy.copy(view)):  # noqa: S301
+    for out in (copy.deepcopy(view), pickle.loads(pickle.dumps(view)), copy.copy(view)):
         values = out.to_plain() if isinstance(out, WrapperTensor) else out
         assert values.tolist() == [3, 4, 5]
 

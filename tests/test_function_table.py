@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG004, ARG005, PLR0124 - signatures are those of schemas and hooks; comparing with itself is the subject
 from typing import Any
 
 import pytest
@@ -17,9 +18,7 @@ DISABLED = torch._C._disabled_torch_function_impl
 def fresh(*bases: Any) -> Any:
     if bases:
         return type("Fresh", bases, {})
-    return type(
-        "Fresh", (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor}, "fallback": Fallback.UNWRAP}
-    )
+    return type("Fresh", (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor}, "fallback": Fallback.UNWRAP})
 
 
 def is_off(cls: Any) -> bool:
@@ -237,7 +236,7 @@ def test_a_rule_that_is_no_function_is_refused(rule: Any) -> None:
 
 def test_a_rule_without_a_name_is_refused() -> None:
     with pytest.raises(RegistrationError, match="no name"):
-        fresh().implements_function(F.relu)(lambda func, input, inplace=False: None)
+        fresh().implements_function(F.relu)(lambda func, x, inplace=False: None)
 
 
 def test_no_key_is_refused() -> None:

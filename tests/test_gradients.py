@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG005, PLW0108 - signatures are those of schemas and hooks; each call is written out
 import gc
 import weakref
 from typing import Any
@@ -412,7 +413,9 @@ def test_checkpointing_recomputes_with_the_class(cls: Any, reentrant: bool) -> N
     weights = [leaf(cls, torch.randn(4, 4)) for _ in range(2)]
     plain = [plain_of(w.detach()).requires_grad_() for w in weights]
     x = torch.randn(2, 4, requires_grad=True)
-    out = checkpoint(block, checkpoint(block, x, weights[0], use_reentrant=reentrant), weights[1], use_reentrant=reentrant)
+    out = checkpoint(
+        block, checkpoint(block, x, weights[0], use_reentrant=reentrant), weights[1], use_reentrant=reentrant
+    )
     gradient = torch.ones_like(out)
     out.backward(gradient)
     assert len(seen) == 4
@@ -459,9 +462,10 @@ def test_double_backward_beside_a_plain_leaf(cls: Any) -> None:
 def test_gradcheck_through_both_conversions() -> None:
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     for cls in (Clear, Doubled, Tagged):
-        assert torch.autograd.gradcheck(lambda t, c=cls: (c.from_plain(t) * 2).to_plain() if c is not Doubled else (
-            c.from_plain(t).to_plain() * 2
-        ), x)
+        assert torch.autograd.gradcheck(
+            lambda t, c=cls: (c.from_plain(t) * 2).to_plain() if c is not Doubled else (c.from_plain(t).to_plain() * 2),
+            x,
+        )
         assert torch.autograd.gradgradcheck(lambda t, c=cls: c.from_plain(t).to_plain() ** 3, x)
 
 

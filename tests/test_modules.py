@@ -1,7 +1,8 @@
-"""Wrappers where torch's own modules, optimizers and tools meet them: layers, mixed models, threads, processes, export."""
+"""Wrappers where torch's own modules and tools meet them: layers, mixed models, threads, processes, export."""
 
 from __future__ import annotations
 
+# ruff: noqa: PLW0108 - each call is written out
 import copy
 import threading
 from typing import Any
@@ -49,8 +50,14 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "gru": (lambda: torch.nn.GRU(3, 4, bidirectional=True), lambda: (torch.randn(5, 2, 3),)),
     "rnn cell": (lambda: torch.nn.RNNCell(3, 4), lambda: (torch.randn(2, 3),)),
     "attention": (lambda: torch.nn.MultiheadAttention(4, 2, batch_first=True), lambda: (torch.randn(2, 3, 4),) * 3),
-    "encoder": (lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), lambda: (torch.randn(2, 3, 4),)),
-    "decoder": (lambda: torch.nn.TransformerDecoderLayer(4, 2, 8, 0.0), lambda: (torch.randn(3, 2, 4), torch.randn(3, 2, 4))),
+    "encoder": (
+        lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True),
+        lambda: (torch.randn(2, 3, 4),),
+    ),
+    "decoder": (
+        lambda: torch.nn.TransformerDecoderLayer(4, 2, 8, 0.0),
+        lambda: (torch.randn(3, 2, 4), torch.randn(3, 2, 4)),
+    ),
     "prelu": (lambda: torch.nn.PReLU(3), lambda: (torch.randn(2, 3),)),
 }
 
@@ -120,7 +127,12 @@ def test_an_optimizer_over_mixed_parameters_is_the_plain_one(name: str, options:
 
 def test_lists_of_mixed_classes_are_written_each() -> None:
     for order in (1, -1):
-        tensors = [Clear(torch.ones(2)), Doubled.from_plain(torch.ones(2)), torch.ones(2), Scaled.from_plain(torch.ones(2))]
+        tensors = [
+            Clear(torch.ones(2)),
+            Doubled.from_plain(torch.ones(2)),
+            torch.ones(2),
+            Scaled.from_plain(torch.ones(2)),
+        ]
         tensors = tensors[::order]
         torch._foreach_add_(tensors, 1)
         torch._foreach_mul_(tensors, [torch.full((2,), 2.0) for _ in tensors])
@@ -180,7 +192,7 @@ def test_batched_gradients_and_anomaly_mode() -> None:
     w = Clear(torch.ones(2)).requires_grad_()
     (rows,) = torch.autograd.grad(w * 2, w, Clear(torch.eye(2)), is_grads_batched=True)
     assert plain_of(rows).tolist() == [[2, 0], [0, 2]]
-    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():  # noqa: PT031 - one scope
         (Clear(torch.ones(1)).requires_grad_() * 2).sum().backward()
         with pytest.raises(RuntimeError, match="nan"), pytest.warns(UserWarning, match="Error detected"):
             (Clear(torch.zeros(1)).requires_grad_() / 0 * 0).sum().backward()
@@ -265,8 +277,7 @@ def test_one_wrapper_used_by_many_threads() -> None:
     w, b, out = Clear(torch.ones(4, 4)).requires_grad_(), torch.ones(4, requires_grad=True), []
 
     def work() -> None:
-        for _ in range(20):
-            out.append(F.linear(torch.ones(2, 4), w, b).sum())
+        out.extend(F.linear(torch.ones(2, 4), w, b).sum() for _ in range(20))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG003, PLW0108 - signatures are those of schemas and hooks; each call is written out
 import logging
 from typing import Any
 
@@ -94,7 +95,9 @@ def test_a_view_of_a_decoding_class_is_no_alias_that_drops_writes(call: str) -> 
         expected = before.clone()
         CALLS[call](expected).fill_(5)
         reached = torch.allclose(values_of(w), expected, atol=0.1)
-        assert reached or (type(view) is torch.Tensor and not view._is_view() and torch.equal(values_of(w), before)), cls
+        assert reached or (type(view) is torch.Tensor and not view._is_view() and torch.equal(values_of(w), before)), (
+            cls
+        )
 
 
 IN_PLACE: dict[str, Any] = {
@@ -131,20 +134,14 @@ IN_PLACE: dict[str, Any] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", IN_PLACE)
-def test_a_write_arrives_in_the_inner_tensors_or_is_refused(call: str, mode: str) -> None:
+def test_a_write_arrives_in_the_inner_tensors(call: str, mode: str) -> None:
     for cls in KINDS:
         w = cls.from_plain(torch.randn(4, 4))
         inner = [(n, getattr(w, n).data_ptr()) for n in w.__tensor_flatten__()[0]]
         expected = values_of(w).clone()
-        before = expected.clone()
         IN_PLACE[call](expected)
         with MODES[mode]():
-            try:
-                out = IN_PLACE[call](w)
-            except UnwrittenError as refused:
-                assert torch.equal(values_of(w), before)
-                assert "setitem" in call, f"{cls}: {refused}"
-                continue
+            out = IN_PLACE[call](w)
         assert out is w
         close(w, expected)
         assert [(n, getattr(w, n).data_ptr()) for n in w.__tensor_flatten__()[0]] == inner, "addresses stay"
@@ -239,7 +236,10 @@ def test_a_write_that_cannot_arrive_is_an_error_and_changes_nothing(call: str, m
     for cls in KINDS:
         w = cls.from_plain(torch.randn(4, 3))
         before, size, stride = values_of(w).clone(), w.size(), w.stride()
-        with MODES[mode](), pytest.raises(UnwrittenError, match=rf"aten\.\w+\.\w+ writes to a {cls.__name__}.*implements"):
+        with (
+            MODES[mode](),
+            pytest.raises(UnwrittenError, match=rf"aten\.\w+\.\w+ writes to a {cls.__name__}.*implements"),
+        ):
             SHAPE_CHANGING[call](w)
         assert torch.equal(values_of(w), before)
         assert (w.size(), w.stride()) == (size, stride)

@@ -39,10 +39,16 @@ STATES: dict[str, Any] = {
     "view": (lambda: Clear(torch.ones(2, 2)).requires_grad_().t(), "grad_fn=<TBackward0>"),
     "from_plain": (lambda: Clear.from_plain(torch.ones(2, requires_grad=True)), "grad_fn=<"),
     "parameter": (lambda: torch.nn.Parameter(Clear(torch.ones(2))), "Parameter containing:\nClear("),
-    "frozen parameter": (lambda: torch.nn.Parameter(Clear(torch.ones(2)), requires_grad=False), "Parameter containing:"),
+    "frozen parameter": (
+        lambda: torch.nn.Parameter(Clear(torch.ones(2)), requires_grad=False),
+        "Parameter containing:",
+    ),
     "meta": (lambda: Clear(torch.ones(2, device="meta")), "device='meta'"),
     "nested": (lambda: nest(Clear, torch.ones(1), 3), "Clear(elem=Clear(elem=Clear(elem=tensor([1.]))))"),
-    "nested parameter": (lambda: torch.nn.Parameter(nest(Clear, torch.ones(1), 2)), "Parameter containing:\nClear(elem=Clear("),
+    "nested parameter": (
+        lambda: torch.nn.Parameter(nest(Clear, torch.ones(1), 2)),
+        "Parameter containing:\nClear(elem=Clear(",
+    ),
     "0-d": (lambda: Clear(torch.tensor(2.5)), "Clear(elem=tensor(2.5000))"),
     "empty": (lambda: Clear(torch.ones(0, 3)), "Clear(elem=tensor([], size=(0, 3)))"),
     "complex": (lambda: Clear(torch.tensor([1j])), "1.j"),
@@ -165,5 +171,7 @@ def test_numpy_of_a_tensor_that_requires_grad_is_refused_as_for_plain() -> None:
 def test_meta_values_are_refused_clearly() -> None:
     w = Clear(torch.ones(2, device="meta"))
     for call in (w.tolist, w.numpy, lambda: w.sum().item()):
-        with pytest.raises((NotImplementedError, RuntimeError, TypeError, DataDependentError, PlainOnlyError), match=r"(?i)meta"):
+        with pytest.raises(
+            (NotImplementedError, RuntimeError, TypeError, DataDependentError, PlainOnlyError), match=r"(?i)meta"
+        ):
             call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG002, ARG005 - signatures are those of schemas and hooks
 import functools
 import operator
 from collections.abc import Callable
@@ -82,7 +83,7 @@ COMPOSITE = {
 def test_a_composite_overload_is_refused_and_its_pieces_are_named(name: str) -> None:
     packet, overload = name.split(".")
     op = getattr(getattr(aten, packet), overload)
-    with pytest.raises(RegistrationError, match="composite.*inference_mode") as caught:
+    with pytest.raises(RegistrationError, match=r"composite.*inference_mode") as caught:
         fresh().implements(op)(named)
     for piece in COMPOSITE[name]:
         assert piece in str(caught.value)
@@ -111,7 +112,7 @@ def test_no_key_is_refused() -> None:
         fresh().implements()(named)
 
 
-def wrong_signatures() -> dict[str, tuple[Any, Callable[..., Any], str]]:
+def wrong_signatures() -> dict[str, tuple[Any, Callable[..., Any], str]]:  # noqa: C901 - a list
     def no_op(self: Any, mat2: Any) -> Any: ...
     def too_few(op: Any, self: Any) -> Any: ...
     def too_many(op: Any, self: Any, mat2: Any, more: Any) -> Any: ...

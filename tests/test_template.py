@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG002 - signatures are those of schemas and hooks
 import itertools
 import linecache
 import traceback
@@ -46,7 +47,11 @@ def test_flatten_lists_only_the_tensors_that_are_there() -> None:
     t = torch.ones(2)
     assert Sum((t, t)).__tensor_flatten__()[0] == ["parts_0", "parts_1"]
     assert Sum((t,), t).__tensor_flatten__()[0] == ["parts_0", "bias"]
-    contexts = {Sum((t,)).__tensor_flatten__()[1], Sum((t, t)).__tensor_flatten__()[1], Sum((t,), t).__tensor_flatten__()[1]}
+    contexts = {
+        Sum((t,)).__tensor_flatten__()[1],
+        Sum((t, t)).__tensor_flatten__()[1],
+        Sum((t,), t).__tensor_flatten__()[1],
+    }
     assert len(contexts) == 3, "presence and length are part of the guard"
     assert all(isinstance(hash(c), int) for c in contexts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: PLR0124, PLW0108 - each call is written out; comparing with itself is the subject
 from typing import Any
 
 import pytest
@@ -418,9 +419,10 @@ def test_a_wrapper_of_a_conjugated_tensor_is_conjugated() -> None:
         w = Clear(inner)
         assert (w.is_conj(), w.is_neg()) == (inner.is_conj(), inner.is_neg())
         assert torch.equal(peeled(w + 0), inner + 0)
-        assert torch.equal(peeled(torch.view_as_real(w.resolve_conj())) if inner.is_complex() else peeled(w * 1), (
-            torch.view_as_real(inner.resolve_conj()) if inner.is_complex() else inner * 1
-        ))
+        assert torch.equal(
+            peeled(torch.view_as_real(w.resolve_conj())) if inner.is_complex() else peeled(w * 1),
+            (torch.view_as_real(inner.resolve_conj()) if inner.is_complex() else inner * 1),
+        )
 
 
 def test_writes_to_a_conjugated_wrapper() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: PLW0108 - each call is written out
 import copy
 import json
 import subprocess
@@ -146,8 +147,9 @@ CRASHES: dict[str, str] = {
         for call in (
             lambda: torch.tensor(w), lambda: torch.stack([w, w]), lambda: torch.as_tensor([w[0], w[1]]),
             lambda: torch.tensor([w[0], w[1]]), lambda: torch.Tensor(w), lambda: torch.FloatTensor(w),
-            lambda: w.new_tensor(w), lambda: torch.asarray(w, copy=True), lambda: torch.frombuffer(w.numpy(), dtype=torch.float32),
-            lambda: w.type(torch.float64), lambda: w.type_as(torch.ones(1).double()), lambda: w.as_subclass(torch.Tensor) + 1,
+            lambda: w.new_tensor(w), lambda: torch.asarray(w, copy=True), lambda: w.as_subclass(torch.Tensor) + 1,
+            lambda: torch.frombuffer(w.numpy(), dtype=torch.float32),
+            lambda: w.type(torch.float64), lambda: w.type_as(torch.ones(1).double()),
             lambda: torch.Tensor._make_subclass(torch.nn.Parameter, w),
         ):
             try:
@@ -279,7 +281,16 @@ def test_setting_data_of_runs_and_optionals() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [torch.zeros(2), Tagged(torch.zeros(2)), Doubled(torch.zeros(2)), Clear(torch.zeros(3)), Clear(torch.zeros(2, dtype=torch.float64)), None, 3]
+    "other",
+    [
+        torch.zeros(2),
+        Tagged(torch.zeros(2)),
+        Doubled(torch.zeros(2)),
+        Clear(torch.zeros(3)),
+        Clear(torch.zeros(2, dtype=torch.float64)),
+        None,
+        3,
+    ],
 )
 def test_setting_data_to_something_else_is_refused_and_changes_nothing(other: Any) -> None:
     p = torch.nn.Parameter(Clear(torch.ones(2)))
@@ -503,7 +514,9 @@ def test_what_a_compiled_function_may_do_with_a_wrapper(name: str) -> None:
             agree(out, expected)
         assert counter.frame_count <= 1
         outs = [t for t in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(t, torch.Tensor)]
-        wanted = [t for t in (expected if isinstance(expected, (tuple, list)) else [expected]) if isinstance(t, torch.Tensor)]
+        wanted = [
+            t for t in (expected if isinstance(expected, (tuple, list)) else [expected]) if isinstance(t, torch.Tensor)
+        ]
         if needs_grad and wanted and wanted[0].requires_grad and name != "self out":
             plain_of(outs[0]).square().sum().backward()
             plain_of(wanted[0]).square().sum().backward()
@@ -602,7 +615,9 @@ def test_fields_of_runs_and_optionals_are_readable_in_compiled_code() -> None:
     assert run(Sum((t, t), t * 7)).tolist() == [7, 7]
 
 
-@pytest.mark.parametrize("make", [Clear, lambda t: nest(Clear, t, 2), Doubled, lambda t: Scaled.from_plain(t), lambda t: Sum((t,))])
+@pytest.mark.parametrize(
+    "make", [Clear, lambda t: nest(Clear, t, 2), Doubled, lambda t: Scaled.from_plain(t), lambda t: Sum((t,))]
+)
 def test_dynamic_batches_compile_once(make: Any) -> None:
     run, counter = compiled(lambda w, x: F.linear(w, x).relu() + 1, dynamic=True)
     x = torch.randn(3, 4)
