@@ -172,6 +172,7 @@ def test_deepcopy_uses_the_memo() -> None:
     assert copy.deepcopy(w, memo) is copy.deepcopy(w, memo)
     other = object()
     assert copy.deepcopy(w, {id(w): other}) is other
+    assert w.__deepcopy__({id(w): other}) is other
 
 
 def test_an_attribute_that_refers_back_is_copied_once() -> None:
