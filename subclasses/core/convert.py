@@ -8,20 +8,22 @@ import torch
 
 from .checks import check_tensor
 from .codec import decoded, encoded
-from .fields import inner_tensors
+from .fields import leaf_tensors
 from .gradients import dressed, layers_of
 from .private import is_alias
 
 
 class _ToPlain(torch.autograd.Function):
-    """Decodes one level. Backward: the gradient, as the type that the wrapper's class chooses."""
+    """Decodes all levels, and copies once. Backward: the gradient, as the type that the wrapper's class chooses."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(wrapper: Any) -> torch.Tensor:
         values = decoded(wrapper)
-        shared = torch.compiler.is_compiling() or any(is_alias(values, t) for t in inner_tensors(wrapper))
+        while hasattr(type(values), "declaration"):
+            values = decoded(values)
+        shared = torch.compiler.is_compiling() or any(is_alias(values, t) for t in leaf_tensors(wrapper))
         return values.clone() if shared else values
 
     @staticmethod
@@ -53,10 +55,7 @@ class _FromPlain(torch.autograd.Function):
 
 def to_plain(wrapper: Any) -> Any:
     """The values of ``wrapper``, all levels of wrapping taken off; shares no memory with it."""
-    values = _ToPlain.apply(wrapper)  # type: ignore[no-untyped-call]
-    while hasattr(type(values), "declaration"):
-        values = _ToPlain.apply(values)  # type: ignore[no-untyped-call]
-    return values
+    return _ToPlain.apply(wrapper)  # type: ignore[no-untyped-call]
 
 
 def from_plain(cls: Any, values: torch.Tensor, context: dict[str, Any]) -> Any:
