@@ -13,6 +13,7 @@ from .geometry import match_geometry
 from .gradients import keep_gradient
 from .private import TRACERS, OpOverload, never_compile, with_math_bits
 from .report import missing_rule
+from .results import check_result
 from .rules import Rule
 from .schema import Kind, OpFacts
 from .table import Entry
@@ -92,6 +93,7 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
                 match_geometry(wrapper)
         if not facts.results:
             return out
+        check_result(cls, facts, rule, out, args, kwargs)
         return settle(facts.results, out, args, kwargs, lambda value: _own(value, args))
 
     return where_views_work(facts, run)

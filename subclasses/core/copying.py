@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import pickle
+import typing
 from typing import Any
 
 import torch
 
+from .declaration import evaluate
 from .errors import InnerTensorError
 from .fields import field_attributes
 from .gradients import GradientHook
@@ -90,6 +93,26 @@ def stable_hash(wrapper: Any) -> str:
 
 def _inner_key(tensor: Any) -> Any:
     return stable_hash(tensor) if hasattr(type(tensor), "declaration") else cache_key(tensor)
+
+
+def context_types(cls: Any) -> set[type]:
+    """The classes of the user's that context values may be of: enums, dataclasses. Loading with ``weights_only`` has to
+    know them."""
+    found: set[type] = set()
+    for field in cls.declaration.context:
+        if not field.required:
+            found.add(type(field.default))
+    for klass in cls.__mro__:
+        for name, annotation in inspect.get_annotations(klass).items():
+            if any(f.name == name for f in cls.declaration.context):
+                found |= _classes_in(evaluate(klass, name, annotation) if isinstance(annotation, str) else annotation)
+    return {t for t in found if t.__module__.partition(".")[0] not in ("builtins", "torch", "typing", "types")}
+
+
+def _classes_in(annotation: Any) -> set[type]:
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return {annotation}
+    return {c for a in typing.get_args(annotation) for c in _classes_in(a)}
 
 
 torch.serialization.add_safe_globals([rebuild])

@@ -72,6 +72,7 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
     _refuse_ambiguous_bases(cls, parents)
     fields = {f.name: f for c in reversed(parents) for f in c.declaration.fields}
     _refuse_slots(cls)
+    _refuse_own_protocols(cls)
     _refuse_bare_values(cls, options)
     _refuse_hidden_fields(cls, fields)
     for field in _own_fields(cls, options):
@@ -82,26 +83,6 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
     _refuse_no_inner(cls, base, declaration)
     _refuse_run_names(cls, declaration)
     return declaration
-
-
-def context_types(cls: Any) -> set[type]:
-    """The classes of the user's that context values may be of: enums, dataclasses. Loading with ``weights_only`` has to
-    know them."""
-    found: set[type] = set()
-    for field in cls.declaration.context:
-        if not field.required:
-            found.add(type(field.default))
-    for klass in cls.__mro__:
-        for name, annotation in inspect.get_annotations(klass).items():
-            if any(f.name == name for f in cls.declaration.context):
-                found |= _classes_in(_evaluate(klass, name, annotation) if isinstance(annotation, str) else annotation)
-    return {t for t in found if t.__module__.partition(".")[0] not in ("builtins", "torch", "typing", "types")}
-
-
-def _classes_in(annotation: Any) -> set[type]:
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        return {annotation}
-    return {c for a in typing.get_args(annotation) for c in _classes_in(a)}
 
 
 def _own_fields(cls: type, options: frozenset[str]) -> Iterator[Field]:
@@ -119,7 +100,7 @@ def _own_fields(cls: type, options: frozenset[str]) -> Iterator[Field]:
 def _role(cls: type, name: str, annotation: Any) -> Role | None:
     """None for a ClassVar."""
     if isinstance(annotation, str):
-        annotation = _evaluate(cls, name, annotation)
+        annotation = evaluate(cls, name, annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is ClassVar or origin is ClassVar:
         return None
@@ -142,7 +123,7 @@ def _context(cls: type, name: str, annotation: Any) -> Role:
     return Role.CONTEXT
 
 
-def _evaluate(cls: type, name: str, text: str) -> Any:
+def evaluate(cls: type, name: str, text: str) -> Any:
     """The object behind a string annotation (``from __future__ import annotations``)."""
     module = vars(sys.modules.get(cls.__module__, types.ModuleType("")))
     try:
@@ -184,6 +165,20 @@ def _refuse_slots(cls: type) -> None:
         raise DeclarationError(
             cls.__name__, "it has __slots__", "Leave them out: a wrapper in slots can't be swapped for a Parameter."
         )
+
+
+_OWN_PROTOCOLS = {
+    "__torch_dispatch__": "Register rules with implements()",
+    "__torch_function__": "Register rules with implements_function()",
+    "__tensor_flatten__": "Declare the inner tensors and the context as fields",
+    "__tensor_unflatten__": "Declare the inner tensors and the context as fields",
+}
+
+
+def _refuse_own_protocols(cls: type) -> None:
+    for name, advice in _OWN_PROTOCOLS.items():
+        if name in vars(cls):
+            raise DeclarationError(cls.__name__, f"it defines {name}, which the base class derives", f"{advice}.")
 
 
 def _refuse_hidden_fields(cls: type, fields: dict[str, Field]) -> None:

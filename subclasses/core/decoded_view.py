@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .codec import decoded
+from .geometry import carry_bits
 from .policy import Fallback, Gradients
 from .private import OpOverload, share_storage
 from .schema import OpFacts, value_of
@@ -62,6 +63,12 @@ class DecodedView(WrapperTensor):
         self.replay.of(whole).copy_(values)
         return self.source.stage(whole)  # type: ignore[operator, no-any-return]
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        source = self.source
+        while isinstance(source, DecodedView):
+            source = source.source
+        return f"view of {type(source).__name__}: {self.decode()!r}"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return memo.setdefault(id(self), self.to_plain())
 
@@ -91,6 +98,7 @@ def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any],
         outer = OuterMetadata(values.size(), values.stride(), values.storage_offset(), values.dtype, values.device)
         replay = View(facts.op, argument.index, call, tuple(kwargs.items()), index, outer)
         result = DecodedView._generated.make(DecodedView, source, replay)
+        carry_bits(result, values)
         share_storage(result, source)
         return result
 

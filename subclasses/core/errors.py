@@ -122,6 +122,14 @@ class DataDependentError(LaminaError, RuntimeError):
     """An operator needs values where there are none."""
 
 
+class RuleResultError(LaminaError, RuntimeError):
+    """A rule returned what its op can't have as a result."""
+
+    def __init__(self, op: object, cls: type, where: str, problem: str) -> None:
+        self.op, self.cls, self.where = op, cls, where
+        super().__init__(f"the rule of {cls.__name__} for {op} at {where} {problem}")
+
+
 class CodecError(LaminaError, RuntimeError):
     """An author's ``decode`` or ``encode`` returned what it can't have meant."""
 

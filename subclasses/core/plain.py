@@ -94,6 +94,8 @@ def _is_viewed(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _refuse_unwritable(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if Kind.LIST_MUTATING in facts.kinds or len(facts.written) > 1:
+        _refuse_overlap(cls, facts, args, kwargs)
     for _ in written_wrappers(facts.written, cls, args, kwargs):
         if torch.Tag.inplace_view in facts.op.tags:
             raise UnwrittenError(facts.op, cls, "the op changes shape or stride, and the decoded values are a copy")
@@ -108,5 +110,36 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
         if values.shape != wrapper.shape:
             why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
             raise UnwrittenError(facts.op, cls, why)
+    if hasattr(cls, "replay"):  # views of one wrapper write to it one after the other
+        for wrapper in wrappers:
+            wrapper.store(decode.values[id(wrapper)])
+        return
     for write in [wrapper.stage(decode.values[id(wrapper)]) for wrapper in wrappers]:
         write()
+
+
+def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Each written argument is decoded by itself: where two show the same elements, one write would be lost."""
+    seen: dict[int, list[torch.Tensor]] = {}
+    for argument in facts.written:
+        given = {id(t): t for t in tensors_in(value_of(argument, args, kwargs))}  # one given twice is decoded once
+        for tensor in given.values():
+            if hasattr(type(tensor), "declaration"):
+                root, elements = _elements(tensor)
+                seen.setdefault(id(root), []).append(elements)
+    for elements in seen.values():
+        shown = torch.cat(elements)
+        if len(elements) > 1 and shown.unique().numel() != shown.numel():
+            raise UnwrittenError(facts.op, cls, "two of the arguments show the same elements of one wrapper")
+
+
+def _elements(tensor: Any) -> tuple[Any, torch.Tensor]:
+    """The wrapper that a decoded view is a view of, and the numbers of the elements that the view shows."""
+    views = []
+    while hasattr(type(tensor), "replay"):
+        views.append(tensor.replay)
+        tensor = tensor.source
+    numbers = torch.arange(tensor.numel()).view(tensor.shape)
+    for view in reversed(views):
+        numbers = view.of(numbers)
+    return tensor, numbers.reshape(-1)

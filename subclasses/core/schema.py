@@ -47,6 +47,7 @@ class Result:
 
     tensor: bool
     listed: bool
+    optional: bool
     same_as: Argument | None
     view_of: Argument | None
 
@@ -202,7 +203,9 @@ def _result(result: Any, arguments: tuple[Argument, ...]) -> Result:
             same_as = source
         else:
             view_of = source
-    return Result(tensor="Tensor" in text, listed=listed, same_as=same_as, view_of=view_of)
+    return Result(
+        tensor="Tensor" in text, listed=listed, optional=text.startswith("Optional"), same_as=same_as, view_of=view_of
+    )
 
 
 def _source(result: Any, arguments: tuple[Argument, ...], listed: bool) -> Argument | None:

@@ -149,10 +149,7 @@ def _any(cls: Any, facts: OpFacts) -> Runner:
         peel = Peel(cls, inner_of, watch_bits)
         inner_args = [peel(a) for a in args]
         inner_kwargs = {k: peel(a) for k, a in kwargs.items()} if kwargs else kwargs
-        if peel.complex:
-            out = with_math_bits(call, *inner_args, **inner_kwargs)
-        else:
-            out = call(*inner_args, **inner_kwargs)
+        out = with_math_bits(call, *inner_args, **inner_kwargs) if peel.complex else call(*inner_args, **inner_kwargs)
         if written:
             _settle_writes(cls, facts, args, kwargs)
             if type(value_of(written[0], args, kwargs)) is not cls:  # plain.add_(w): the result is plain

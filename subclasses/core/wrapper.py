@@ -12,7 +12,7 @@ from .boundary import dispatch
 from .checks import check_fields
 from .codec import encoded
 from .compiling import Compilable
-from .declaration import Declaration, Role, context_types, declare
+from .declaration import Declaration, Role, declare
 from .errors import DeclarationError, RegistrationError, UnwrittenError
 from .fields import context_of, inner_tensors, tensors_in
 from .function_table import FunctionBook, update_torch_function
@@ -258,7 +258,7 @@ def _set_up(cls: type[WrapperTensor]) -> None:
         elif field.required and field.name not in vars(cls):
             setattr(cls, field.name, Unset(field.name))
     update_torch_function(cls)
-    torch.serialization.add_safe_globals([cls, *context_types(cls)])
+    torch.serialization.add_safe_globals([cls, *copying.context_types(cls)])
 
 
 def _check_options(cls: type[WrapperTensor]) -> None:
