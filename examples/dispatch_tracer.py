@@ -75,9 +75,9 @@ def trace() -> dict[str, Any]:
     check_equal("with logged parameters", train_one_step(logged, log), plain)
     check_equal("under FunctionLog", train_one_step(make_model(), functions), plain)
     show("Counted below autograd", counter.by_phase)
-    show("Recorded by the parameters and what came of them", log.by_phase())
-    show("Called by the program, before autograd", functions.by_phase())
-    return {"counter": counter.by_phase, "log": log.by_phase(), "functions": functions.by_phase()}
+    show("Recorded by the parameters and what came of them", log.by_phase)
+    show("Called by the program, before autograd", functions.by_phase)
+    return {"counter": counter.by_phase, "log": log.by_phase, "functions": functions.by_phase}
 
 
 if __name__ == "__main__":

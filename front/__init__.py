@@ -31,7 +31,16 @@ from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.template import OuterMetadata
 from .subclasses.core.wrapper import WrapperTensor
-from .subclasses.logging_tensor import Log, LoggingTensor, LogHandle
+from .subclasses.logging_tensor import (
+    ChromeTraceSink,
+    JsonLinesSink,
+    ListSink,
+    Log,
+    LoggingSink,
+    LoggingTensor,
+    LogHandle,
+    OpRecord,
+)
 from .subclasses.parameters import (
     NoParameterError,
     NotWrappedError,
@@ -47,6 +56,7 @@ from .subclasses.swap import ParameterInUseError, WrapResultError
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChromeTraceSink",
     "CodecError",
     "DataDependentError",
     "DataSwapError",
@@ -58,15 +68,19 @@ __all__ = [
     "GradientCutError",
     "Gradients",
     "InnerTensorError",
+    "JsonLinesSink",
     "Kind",
     "LaminaError",
     "LayoutError",
+    "ListSink",
     "Log",
     "LogHandle",
+    "LoggingSink",
     "LoggingTensor",
     "MissingRuleError",
     "NoParameterError",
     "NotWrappedError",
+    "OpRecord",
     "OuterMetadata",
     "ParameterInUseError",
     "PerRow",

@@ -30,7 +30,7 @@ class FunctionLog(LogView, Switch, TorchFunctionMode):
     >>> import torch
     >>> with FunctionLog() as calls:
     ...     _ = torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3))
-    >>> list(calls.counts())
+    >>> list(calls.counts)
     ['torch.ones', 'torch.nn.functional.linear']
     """
 

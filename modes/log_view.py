@@ -22,11 +22,13 @@ class LogView:
     def records(self) -> list[OpRecord]:
         return self.log.records
 
+    @property
     def counts(self) -> Counter[str]:
-        return self.log.counts()
+        return self.log.counts
 
+    @property
     def by_phase(self) -> dict[Phase, Counter[str]]:
-        return self.log.by_phase()
+        return self.log.by_phase
 
     def to_json(self) -> dict[str, Any]:
         return self.log.to_json()

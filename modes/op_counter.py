@@ -46,12 +46,12 @@ class OpCounter(WatchingDispatchMode):
     @property
     def counts(self) -> Counter[str]:
         """Calls of each operator."""
-        return self._tally.counts()
+        return self._tally.counts
 
     @property
     def by_phase(self) -> dict[Phase, Counter[str]]:
         """Calls of each operator in each phase."""
-        return self._tally.by_phase()
+        return self._tally.by_phase
 
     @property
     def total(self) -> int:

@@ -95,9 +95,9 @@ def test_views_of_a_log() -> None:
     call(log, torch.ones(2), func=aten.relu.default)
     assert len(log) == 3
     assert [record.index for record in log] == [0, 1, 2]
-    assert log.counts() == {"aten::add.Tensor": 2, "aten::relu": 1}
-    assert log.by_phase()["forward"] == log.counts()
-    assert not log.by_phase()["backward"]
+    assert log.counts == {"aten::add.Tensor": 2, "aten::relu": 1}
+    assert log.by_phase["forward"] == log.counts
+    assert not log.by_phase["backward"]
     lines = log.table().splitlines()
     assert lines[0].split() == ["op", "forward", "backward", "optimizer", "total"]
     assert lines[1].split() == ["aten::add.Tensor", "2", "2"]

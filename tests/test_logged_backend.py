@@ -77,7 +77,7 @@ for _ in range(2):
     result = torch.compile(model, backend=logged_backend("inductor", log), fullgraph=True)(value)
     result.sum().backward()
     torch.testing.assert_close(result, model(value))
-    counts.append(log.by_phase())
+    counts.append(log.by_phase)
 assert counts[0] == counts[1]
 assert counts[0]["forward"]["aten::addmm"] == counts[0]["backward"]["aten::mm"] == 1, counts
 """

@@ -136,4 +136,4 @@ def test_an_operator_that_runs_between_compiled_pieces_is_seen() -> None:
         result = compiled(value)
     assert result.tolist() == [[0], [-1]]
     assert counter.frame_count == 2
-    assert list(mode.counts()) == ["aten::abs", "aten::nonzero", "aten::neg"]
+    assert list(mode.counts) == ["aten::abs", "aten::nonzero", "aten::neg"]

@@ -34,11 +34,11 @@ def test_operators_are_seen_below_autograd_in_all_phases() -> None:
     with DispatchLog() as mode:
         model(torch.ones(4, 3)).sum().backward()
         optimizer.step()
-    assert mode.by_phase()["forward"]["aten::addmm"] == 1
-    assert mode.by_phase()["backward"]["aten::mm"] == 1
-    assert mode.by_phase()["optimizer"] == {"aten::add_.Tensor": 2}
+    assert mode.by_phase["forward"]["aten::addmm"] == 1
+    assert mode.by_phase["backward"]["aten::mm"] == 1
+    assert mode.by_phase["optimizer"] == {"aten::add_.Tensor": 2}
     assert {record.layer for record in mode.records} == {"dispatch"}
-    assert len(mode) == sum(mode.counts().values()) == len(mode.records)
+    assert len(mode) == sum(mode.counts.values()) == len(mode.records)
     assert json.loads(json.dumps(mode.to_json()))["by_phase"]["optimizer"] == {"aten::add_.Tensor": 2}
     assert "aten::addmm" in str(mode)
 
@@ -114,7 +114,7 @@ def test_composites_inside_composites_are_seen_once_a_level() -> None:
     levels = {record.op: record.depth for record in mode.records}
     assert levels["aten::einsum"] == 0
     assert levels["aten::bmm"] == 1
-    assert mode.counts()["aten::einsum"] == mode.counts()["aten::bmm"] == 1
+    assert mode.counts["aten::einsum"] == mode.counts["aten::bmm"] == 1
 
 
 def test_an_error_inside_a_composite_leaves_the_mode_as_it_was() -> None:

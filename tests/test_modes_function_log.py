@@ -29,7 +29,7 @@ def test_public_calls_are_seen_as_they_were_written() -> None:
     ]
     assert {record.layer for record in mode.records} == {"function"}
     assert [record.module for record in mode.records] == [None, "0", "1", None, None]
-    assert "aten::addmm" not in mode.counts()
+    assert "aten::addmm" not in mode.counts
     json.dumps(mode.to_json(), allow_nan=False)
 
 
@@ -58,9 +58,9 @@ def test_the_phases_of_a_training_step() -> None:
     with FunctionLog() as mode:
         model(torch.ones(2, 3)).sum().backward()
         optimizer.step()
-    assert mode.by_phase()["forward"]["torch.nn.functional.linear"] == 1
-    assert mode.by_phase()["backward"] == {}  # the hook runs inside the call of backward()
-    assert mode.by_phase()["optimizer"]["torch.Tensor.add_"] == 2
+    assert mode.by_phase["forward"]["torch.nn.functional.linear"] == 1
+    assert mode.by_phase["backward"] == {}  # the hook runs inside the call of backward()
+    assert mode.by_phase["optimizer"]["torch.Tensor.add_"] == 2
     assert not any(name.startswith("torch._C") for name in names(mode))
 
 

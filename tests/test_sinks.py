@@ -217,7 +217,7 @@ def test_a_log_without_a_list_counts_and_says_so(tmp_path: Path) -> None:
     log = Log(JsonLinesSink(tmp_path / "ops.jsonl"))
     with log:
         call(log)
-    assert (len(log), log.counts()["aten::add.Tensor"]) == (1, 1)
+    assert (len(log), log.counts["aten::add.Tensor"]) == (1, 1)
     with pytest.raises(NoRecordsError, match="ListSink"):
         _ = log.records
 

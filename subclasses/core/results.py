@@ -39,8 +39,8 @@ def _problem(result: Result, value: Any, args: tuple[Any, ...], kwargs: dict[str
         if value is None or value is written or _is_inner(value, written):
             return None
         return (
-            f"returned a new {type(value).__name__} where the op returns its argument {result.same_as.name!r}: write to "
-            "the inner tensors in place, and return the argument"
+            f"returned a new {type(value).__name__} where the op returns its argument {result.same_as.name!r}: write "
+            "to the inner tensors in place, and return the argument"
         )
     if not result.tensor or result.optional:
         return None

@@ -210,13 +210,15 @@ class Log:
     def __bool__(self) -> bool:
         return True
 
+    @property
     def counts(self) -> Counter[str]:
         """Calls of each operator."""
-        return self._tally.counts()
+        return self._tally.counts
 
+    @property
     def by_phase(self) -> dict[Phase, Counter[str]]:
         """Calls of each operator in each phase."""
-        return self._tally.by_phase()
+        return self._tally.by_phase
 
     def table(self) -> str:
         """Calls of each operator in each phase, as plain text."""

@@ -86,10 +86,12 @@ class OpRecord:
 
     @property
     def failed(self) -> bool:
+        """Whether the call raised."""
         return self.error is not None
 
     @property
     def compiled(self) -> bool:
+        """Whether the record stands for a node of a compiled graph, and not for a call."""
         return self.layer == "compiled"
 
     def to_json(self) -> dict[str, Any]:

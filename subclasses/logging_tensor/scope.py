@@ -50,6 +50,7 @@ class LogHandle:
     token: str
 
     def resolve(self) -> Log | None:
+        """The log, or None where it is gone, or lives in another process."""
         return _registry.get(self.token)
 
 

@@ -32,6 +32,7 @@ class ListSink:
         self._records: list[OpRecord] = []
 
     def write(self, record: OpRecord) -> None:
+        """Appends the record."""
         self._records.append(record)
 
     def close(self) -> None:
@@ -51,6 +52,7 @@ class LoggingSink:
         self._level = level
 
     def write(self, record: OpRecord) -> None:
+        """Logs the record as text; the record itself is in the ``lamina`` attribute."""
         self._logger.log(self._level, "%s", record, extra={"lamina": record})
 
     def close(self) -> None:
@@ -68,11 +70,13 @@ class JsonLinesSink:
         self._file: TextIO | None = self._path.open("w", buffering=1, encoding="utf-8")
 
     def write(self, record: OpRecord) -> None:
+        """Writes one line, and flushes it."""
         if self._file is None:
             self._file = self._path.open("a", buffering=1, encoding="utf-8")
         self._file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
 
     def close(self) -> None:
+        """Completes the file, and closes it."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -93,6 +97,7 @@ class ChromeTraceSink:
         self._end = 0
 
     def write(self, record: OpRecord) -> None:
+        """Writes one event."""
         if self._file is None:
             self._file = self._path.open("r+", encoding="utf-8")
             self._file.seek(self._end)  # over the closing bracket, which is shorter than any event
@@ -100,6 +105,7 @@ class ChromeTraceSink:
         self._separator = ",\n"
 
     def close(self) -> None:
+        """Completes the file, and closes it."""
         file, self._file = self._file, None
         if file is None:
             return

@@ -29,12 +29,14 @@ class Tally:
     def total(self) -> int:
         return self._calls.total()
 
+    @property
     def counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for (_, op), calls in self._calls.items():
             counts[op] += calls
         return counts
 
+    @property
     def by_phase(self) -> dict[Phase, Counter[str]]:
         """All three phases, also those without calls."""
         phases: dict[Phase, Counter[str]] = {phase: Counter() for phase in PHASES}
@@ -43,13 +45,13 @@ class Tally:
         return phases
 
     def to_json(self) -> dict[str, Any]:
-        phases = {phase: dict(counts.most_common()) for phase, counts in self.by_phase().items()}
-        return {"total": self.total, "counts": dict(self.counts().most_common()), "by_phase": phases}
+        phases = {phase: dict(counts.most_common()) for phase, counts in self.by_phase.items()}
+        return {"total": self.total, "counts": dict(self.counts.most_common()), "by_phase": phases}
 
     def rows(self) -> list[tuple[str, ...]]:
         """Operator, its calls in each phase, all its calls; the most called first, and a last row of sums."""
-        phases = self.by_phase()
-        ops = sorted(self.counts().items(), key=lambda item: (-item[1], item[0]))
+        phases = self.by_phase
+        ops = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         rows = [(op, *[str(phases[phase][op] or "") for phase in PHASES], str(calls)) for op, calls in ops]
         return [*rows, ("total", *[str(phases[phase].total()) for phase in PHASES], str(self.total))]
 
