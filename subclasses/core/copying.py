@@ -54,7 +54,8 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
-    return value.clone() if isinstance(value, TRACERS) else copy.deepcopy(value, memo)
+    fake = isinstance(value, torch.Tensor) and isinstance(value, TRACERS)
+    return value.clone() if fake else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:

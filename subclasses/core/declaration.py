@@ -68,7 +68,7 @@ def declare(cls: type, base: type, options: frozenset[str]) -> Declaration:
 
     ``base`` is the class that ends the search; ``options`` are the names that configure a class and are no fields.
     """
-    parents = [c for c in cls.__mro__[1:] if c is not base and isinstance(c, type) and issubclass(c, base)]
+    parents: list[Any] = [c for c in cls.__mro__[1:] if c is not base and isinstance(c, type) and issubclass(c, base)]
     _refuse_ambiguous_bases(cls, parents)
     fields = {f.name: f for c in reversed(parents) for f in c.declaration.fields}
     _refuse_slots(cls)
@@ -146,8 +146,8 @@ def _mentions_tensor(annotation: Any) -> bool:
     return _is_tensor(annotation) or any(_mentions_tensor(a) for a in typing.get_args(annotation))
 
 
-def _refuse_ambiguous_bases(cls: type, parents: list[type]) -> None:
-    direct = [b for b in cls.__bases__ if b in parents]
+def _refuse_ambiguous_bases(cls: type, parents: list[Any]) -> None:
+    direct: list[Any] = [b for b in cls.__bases__ if b in parents]
     for first in direct:
         for second in direct[direct.index(first) + 1 :]:
             ours, theirs = (c.declaration for c in (first, second))

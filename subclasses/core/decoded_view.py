@@ -56,14 +56,14 @@ class DecodedView(WrapperTensor):
         return outer._replace(device=fields[0].device)
 
     def decode(self) -> torch.Tensor:
-        return self.replay.of(self.source.decode())  # type: ignore[operator]
+        return self.replay.of(decoded(self.source))
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         whole = decoded(self.source)
         self.replay.of(whole).copy_(values)
-        return self.source.stage(whole)  # type: ignore[operator, no-any-return]
+        return self.source.stage(whole)  # type: ignore[attr-defined, no-any-return]
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         source = self.source
         while isinstance(source, DecodedView):
             source = source.source

@@ -32,9 +32,10 @@ class Memoryless(torch.Tensor):
     or silently does nothing."""
 
     declaration: ClassVar[Any]
+    to_plain: Any
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
         result = map_inner(self, lambda t: t.data)  # not detach(): a write to .data does not count as a new version
         share_storage(result, self)
@@ -71,10 +72,12 @@ class Memoryless(torch.Tensor):
         raise PlainOnlyError("dlpack", type(self))
 
     def tolist(self) -> Any:
-        return self.detach().to_plain().tolist()  # type: ignore[attr-defined]
+        detached: Any = self.detach()
+        return detached.to_plain().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
-        return (self.detach() if force else self).to_plain().numpy(force=force)
+        wrapper: Any = self.detach() if force else self
+        return wrapper.to_plain().numpy(force=force)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
@@ -83,4 +86,5 @@ class Memoryless(torch.Tensor):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.dim() == 0 and spec else super().__format__(spec)
+        text: str = format(self.item() if self.dim() == 0 and spec else str(self), spec)
+        return text

@@ -66,6 +66,7 @@ class _Decode:
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
+        self.same = cls.gradients is Gradients.SAME
         self.values: dict[int, torch.Tensor] = {}
         self.complex = False
 
@@ -78,7 +79,7 @@ class _Decode:
             self.complex |= value.is_complex() or value.is_neg()
             keep_gradient(value)
             return value
-        if self.cls.gradients is Gradients.SAME:  # the result is plain, so that is what arrives
+        if self.same:  # the result is plain, so that is what arrives
             keep_gradient(value)
         if id(value) not in self.values:
             self.values[id(value)] = decoded(value)
@@ -127,9 +128,9 @@ def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
             if hasattr(type(tensor), "declaration"):
                 root, elements = _elements(tensor)
                 seen.setdefault(id(root), []).append(elements)
-    for elements in seen.values():
-        shown = torch.cat(elements)
-        if len(elements) > 1 and shown.unique().numel() != shown.numel():
+    for shows in seen.values():
+        shown = torch.cat(shows)
+        if len(shows) > 1 and shown.unique().numel() != shown.numel():
             raise UnwrittenError(facts.op, cls, "two of the arguments show the same elements of one wrapper")
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = ["OpOverload", "OpOverloadPacket", "TorchDispatchMode"]
 
 # The only constructor of wrapper tensors. Called straight (never as ``cls(...)``): ``type.__call__`` adds 4 us.
-make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 
 # Gives a view the outer storage of its base, so that torch's alias analysis sees the two as one (0.25 us).
 share_storage: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionalize_unsafe_set
@@ -77,7 +77,7 @@ def below_python() -> Iterator[None]:
 
 def call_of(op: OpOverload) -> Callable[..., Any]:
     """The C++ callable under an overload: one Python frame (0.3 us) less than calling the overload."""
-    return cast(Callable[..., Any], op._op)
+    return op._op
 
 
 def schema_of(op: OpOverload) -> torch.FunctionSchema:
@@ -96,7 +96,7 @@ def cache_key(tensor: torch.Tensor) -> Any:
 
 
 # Whether two tensors share storage, wrappers included: their outer storages.
-is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of
+is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
 def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> None:

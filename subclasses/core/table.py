@@ -107,8 +107,9 @@ def op_table(cls: Any) -> OpTable:
         raise DeclarationError(
             getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
         )
+    table: Table = cls._table  # type: ignore[attr-defined]
     for klass in cls.__mro__:
         for key in vars(klass).get("_rules", ()):
             if isinstance(key, OpOverload):
-                cls._table[key]
-    return OpTable(cls._table)
+                table[key]
+    return OpTable(table)

@@ -22,7 +22,7 @@ class OuterMetadata(NamedTuple):
 
     size: torch.Size | tuple[int, ...]
     stride: tuple[int, ...]
-    storage_offset: int
+    storage_offset: int | torch.SymInt
     dtype: torch.dtype
     device: torch.device
 

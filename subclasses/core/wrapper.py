@@ -227,7 +227,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         cls.carry_bits(result)
         return result
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return describe(self, values=True)
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
@@ -251,7 +251,7 @@ def _set_up(cls: type[WrapperTensor]) -> None:
     cls._generated = generate(cls.__name__, cls.declaration, says_metadata)
     first = cls.declaration.inner[0]
     cls._bits_from = None if says_metadata or first.role is Role.RUN else first.name
-    cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign]
+    cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign, assignment]
     for field in cls.declaration.fields:
         if field.role is Role.RUN:
             setattr(cls, field.name, _run_property(field.name))
