@@ -68,7 +68,7 @@ def test_every_sample_equals_the_plain_run(index: int) -> None:
     ops = shard(index, SHARDS)
     report = sweep(CANDIDATE, ops, aliasing=True)
     names = {op.formatted_name for op in ops}
-    expected = sum((entry.counts for entry in ALLOWED if entry.op in names), Counter[tuple[str, str, str]]())
+    expected = sum((entry.counts() for entry in ALLOWED if entry.op in names), Counter[tuple[str, str, str]]())
     found = Counter(place(failure) for failure in report.failures)
     unlisted = [str(failure) for failure in report.failures if place(failure) not in expected]
     assert not unlisted, "\n".join([report.summary(), *unlisted])

@@ -86,5 +86,7 @@ class Memoryless(torch.Tensor):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __format__(self, spec: str) -> str:
-        text: str = format(self.item() if self.dim() == 0 and spec else str(self), spec)
+        if self.dim() == 0 and spec:
+            return format(self.item(), spec)
+        text: str = super().__format__(spec)  # type: ignore[no-untyped-call]
         return text
