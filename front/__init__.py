@@ -26,10 +26,10 @@ from .subclasses.core.errors import (
     UnwrittenError,
 )
 from .subclasses.core.fields import leaf_tensors
+from .subclasses.core.geometry import OuterMetadata
 from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
-from .subclasses.core.template import OuterMetadata
 from .subclasses.core.wrapper import WrapperTensor
 from .subclasses.logging_tensor import (
     ChromeTraceSink,

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from .codec import decoded
-from .geometry import carry_bits
+from .geometry import OuterMetadata, carry_bits
 from .policy import Fallback, Gradients
 from .private import OpOverload, share_storage
 from .schema import OpFacts, value_of
-from .template import OuterMetadata
 from .wrapper import WrapperTensor
 
 aten = torch.ops.aten

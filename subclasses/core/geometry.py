@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .private import below_python, make_wrapper, set_conj, set_neg
-from .template import OuterMetadata
+
+
+class OuterMetadata(NamedTuple):
+    """What the outer tensor says of itself. ``size``, ``stride`` and ``storage_offset`` count elements."""
+
+    size: torch.Size | tuple[int, ...]
+    stride: tuple[int, ...]
+    storage_offset: int | torch.SymInt
+    dtype: torch.dtype
+    device: torch.device
 
 
 def carry_bits(outer: torch.Tensor, inner: torch.Tensor) -> None:

@@ -14,17 +14,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .declaration import Declaration, Field, Role
+from .geometry import carry_bits
 from .private import make_wrapper
-
-
-class OuterMetadata(NamedTuple):
-    """What the outer tensor says of itself. ``size``, ``stride`` and ``storage_offset`` count elements."""
-
-    size: torch.Size | tuple[int, ...]
-    stride: tuple[int, ...]
-    storage_offset: int | torch.SymInt
-    dtype: torch.dtype
-    device: torch.device
 
 
 class Generated(NamedTuple):
@@ -52,6 +43,7 @@ def unflatten(_l_cls, _l_inner, _l_context, _l_outer_size, _l_outer_stride):
     {metadata}
     _l_self = _l_make(_l_cls, {traced_outer})
     {store}
+    {carry}
     return _l_self
 
 
@@ -71,7 +63,7 @@ def generate(name: str, declaration: Declaration, overridden: bool) -> Generated
     text = _TEMPLATE.format(**_pieces(declaration, overridden))
     filename = f"<lamina {name} #{next(_counter)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {"_l_make": make_wrapper, "_l_strided": torch.strided}
+    scope: dict[str, Any] = {"_l_make": make_wrapper, "_l_strided": torch.strided, "_l_carry": carry_bits}
     scope |= {"_l_enumerate": enumerate, "_l_len": len, "_l_range": range, "_l_tuple": tuple}
     exec(compile(text, filename, "exec"), scope)  # noqa: S102 - our own text, no input in it but identifiers
     functions = [scope[f] for f in Generated._fields]
@@ -87,17 +79,20 @@ def _pieces(declaration: Declaration, overridden: bool) -> dict[str, str]:
     if overridden:
         metadata = f"_l_size, _l_stride, _l_offset, _l_dtype, _l_device = _l_cls.outer_metadata({', '.join(names)})"
         geometry, rest = "_l_size, _l_stride", "_l_offset, None, _l_dtype, _l_strided, _l_device"
+        carry = ""
     else:
         first = declaration.inner[0]
         metadata = f"_l_first = {first.name}[0]" if first.role is Role.RUN else f"_l_first = {first.name}"
         geometry = "_l_first.size(), _l_first.stride()"
         rest = "_l_first.storage_offset(), None, _l_first.dtype, _l_strided, _l_first.device"
+        carry = "if _l_first.is_conj() or _l_first.is_neg(): _l_carry(_l_self, _l_first)"
     return {
         "parameters": ", ".join(names),
         "metadata": metadata,
         "outer": f"{geometry}, {rest}",
         "traced_outer": f"_l_outer_size, _l_outer_stride, {rest}",
         "store": lines(_store(f) for f in fields),
+        "carry": carry,
         "names": _names(declaration),
         "context": f"({''.join(_guard(f) for f in fields)})",
         "unpack": lines(_unpack(declaration)),

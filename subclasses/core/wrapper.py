@@ -16,7 +16,7 @@ from .declaration import Declaration, Role, declare
 from .errors import DeclarationError, RegistrationError, UnwrittenError
 from .fields import context_of, inner_tensors, tensors_in
 from .function_table import FunctionBook, update_torch_function
-from .geometry import carry_bits
+from .geometry import OuterMetadata, carry_bits
 from .memory import Memoryless, Unset
 from .policy import Fallback, Gradients
 from .printing import describe
@@ -27,7 +27,7 @@ from .schema import as_dispatched, facts_of
 from .sharding import Shardable
 from .structural import same_structure, structural_rules
 from .table import Table
-from .template import Generated, OuterMetadata, generate
+from .template import Generated, generate
 
 Self = TypeVar("Self", bound="WrapperTensor")
 _OPTIONS = frozenset({"fallback", "precedence", "gradients"})
@@ -223,9 +223,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
     def __tensor_unflatten__(
         cls: type[Self], inner: dict[str, torch.Tensor], context: Any, outer_size: Any, outer_stride: Any
     ) -> Self:
-        result: Self = cls._generated.unflatten(cls, inner, context, outer_size, outer_stride)
-        cls.carry_bits(result)
-        return result
+        raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return describe(self, values=True)
@@ -251,6 +249,7 @@ def _set_up(cls: type[WrapperTensor]) -> None:
     cls._generated = generate(cls.__name__, cls.declaration, says_metadata)
     first = cls.declaration.inner[0]
     cls._bits_from = None if says_metadata or first.role is Role.RUN else first.name
+    cls.__tensor_unflatten__ = classmethod(cls._generated.unflatten)  # type: ignore[method-assign, assignment]
     cls.__tensor_flatten__ = cls._generated.flatten  # type: ignore[method-assign, assignment]
     for field in cls.declaration.fields:
         if field.role is Role.RUN:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
-from ..core.template import OuterMetadata
 from ..core.wrapper import WrapperTensor
 from .checks import check_detached, check_finite, check_inner, check_recipe, check_same_shape, check_values
 from .granularity import PER_ROW, Granularity
