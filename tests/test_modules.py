@@ -213,12 +213,23 @@ def test_functional_call_and_stacked_modules() -> None:
     assert all(type(p) is Clear for p in stacked.values())
 
 
-def test_collating_and_loading_data() -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_collating_and_loading_data(workers: int) -> None:
     items = [Tagged(torch.full((2,), float(i)), 3) for i in range(4)]
     batch = torch.utils.data.default_collate(items)
     assert (type(batch), batch.tag, batch.shape) == (Tagged, 3, (4, 2))
-    loader: Any = torch.utils.data.DataLoader(items, batch_size=2)
-    assert [type(b) for b in loader] == [Tagged, Tagged]
+    loader: Any = torch.utils.data.DataLoader(items, batch_size=2, num_workers=workers)
+    batches = list(loader)
+    assert [(type(b), b.tag) for b in batches] == [(Tagged, 3), (Tagged, 3)]
+    assert [b.elem.tolist() for b in batches] == [[[0, 0], [1, 1]], [[2, 2], [3, 3]]]
+    assert batches[0].is_shared() is (workers > 0)
+
+
+def test_a_decoding_class_is_collated_to_its_values() -> None:
+    items = [Scaled.from_plain(torch.full((2, 2), float(i))) for i in range(2)]
+    for workers in (0, 1):
+        loader: Any = torch.utils.data.DataLoader(items, batch_size=2, num_workers=workers)
+        assert torch.allclose(plain_of(next(iter(loader))), torch.stack([t.to_plain() for t in items]))
 
 
 def test_a_queue_between_processes_keeps_the_class_and_shares_the_payload() -> None:

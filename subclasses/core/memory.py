@@ -9,6 +9,7 @@ import torch
 from .errors import DataSwapError, PlainOnlyError, UnbuiltError
 from .fields import field_attributes, leaf_tensors, map_inner
 from .geometry import match_geometry
+from .policy import Fallback
 from .printing import describe
 from .private import share_storage
 
@@ -64,6 +65,14 @@ class Memoryless(torch.Tensor):
 
     def is_shared(self) -> bool:
         return all(t.is_shared() for t in leaf_tensors(self))
+
+    def new(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Torch's old constructor, which default collation in a DataLoader's workers calls: an instance over a new
+        inner tensor where the class has exactly one that holds its values, else a plain tensor."""
+        cls: Any = type(self)
+        if cls.fallback is Fallback.UNWRAP:
+            return map_inner(self, lambda t: t.new(*args, **kwargs))  # type: ignore[no-any-return]
+        return self.detach().to_plain().new(*args, **kwargs)  # type: ignore[attr-defined, no-any-return]
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise PlainOnlyError("dlpack", type(self))
