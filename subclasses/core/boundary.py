@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from .errors import RuleTypeError
-from .fields import inner_tensors, tensors_in
+from .fields import inner_tensors, is_wrapper, is_wrapper_class, tensors_in
 from .geometry import match_geometry
 from .gradients import keep_gradient
-from .private import TRACERS, OpOverload, never_compile, with_math_bits
+from .private import OpOverload, is_tracer, never_compile, with_math_bits
 from .report import missing_rule
 from .results import check_result
 from .rules import Rule
@@ -47,14 +47,14 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
     All of it happens in the first lamina handler that torch asks, so that none of them has to return NotImplemented to
     torch: Python's operators would make a plain ``False`` of it.
     """
-    candidates = list(_order(cls, types))
+    candidates = _order(cls, types)
     if len(candidates) > 1:  # the backward mixes classes, too
         for tensor in tensors_in((args, kwargs)):
             keep_gradient(tensor)
     for candidate in candidates:
         where = "its __torch_dispatch__"
         try:
-            if hasattr(candidate, "declaration"):
+            if is_wrapper_class(candidate):
                 entry: Entry = candidate._table[op]
                 entry.hits += 1
                 where = entry.where
@@ -68,13 +68,16 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
     return NotImplemented
 
 
-def _order(first: Any, types: tuple[type, ...]) -> Iterator[Any]:
+def _order(first: Any, types: tuple[type, ...]) -> list[Any]:
     """Foreign wrappers that torch has not asked yet, then ours: higher precedence first, else in torch's order.
     Tensor types of torch's tracers count as plain."""
-    later = types[types.index(first) + 1 :] if first in types else ()
-    yield from (t for t in later if not hasattr(t, "declaration") and not issubclass(t, TRACERS))
-    ours: list[Any] = [t for t in (first, *later) if hasattr(t, "declaration")]
-    yield from sorted(ours, key=lambda t: -t.precedence)
+    foreign, ours = [], [first]
+    for later in types[types.index(first) + 1 :] if first in types else ():
+        if is_wrapper_class(later):
+            ours.append(later)
+        elif not is_tracer(later):
+            foreign.append(later)
+    return foreign + sorted(ours, key=attrgetter("precedence"), reverse=True)
 
 
 def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
@@ -107,8 +110,8 @@ def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _own(value: Any, args: tuple[Any, ...]) -> Any:
     """A rule's result, never an inner tensor itself: autograd would set ``requires_grad`` on it."""
-    if isinstance(value, torch.Tensor) and not hasattr(type(value), "declaration"):
+    if isinstance(value, torch.Tensor) and not is_wrapper(value):
         for tensor in tensors_in(args):
-            if hasattr(type(tensor), "declaration") and any(value is inner for inner in inner_tensors(tensor)):
+            if is_wrapper(tensor) and any(value is inner for inner in inner_tensors(tensor)):
                 return torch.ops.aten.alias.default(value)
     return value

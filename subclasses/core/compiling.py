@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from . import copying
+from .fields import is_wrapper_class
 from .policy import Fallback
 from .private import accept_plain_tangents
 
@@ -16,10 +17,10 @@ def from_plain_tangent(values: torch.Tensor, context: Any, expected_type: Any = 
 
     Autograd hands plain zeros to an output that the backward does not come by.
     """
-    declaration = getattr(expected_type, "declaration", None)
-    if declaration is None or declaration.single is None:
+    single = expected_type.declaration.single if is_wrapper_class(expected_type) else None
+    if single is None:
         return None
-    inner = {declaration.single.name: values}
+    inner = {single.name: values}
     return expected_type.__tensor_unflatten__(inner, context, values.size(), values.stride())
 
 

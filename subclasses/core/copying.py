@@ -13,9 +13,9 @@ import torch
 
 from .declaration import evaluate
 from .errors import InnerTensorError
-from .fields import field_attributes
+from .fields import field_attributes, is_wrapper
 from .gradients import GradientHook
-from .private import TRACERS, cache_key
+from .private import cache_key, is_tracer
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
@@ -54,8 +54,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
-    fake = isinstance(value, torch.Tensor) and isinstance(value, TRACERS)
-    return value.clone() if fake else copy.deepcopy(value, memo)
+    return value.clone() if is_tracer(type(value)) else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -93,7 +92,7 @@ def stable_hash(wrapper: Any) -> str:
 
 
 def _inner_key(tensor: Any) -> Any:
-    return stable_hash(tensor) if hasattr(type(tensor), "declaration") else cache_key(tensor)
+    return stable_hash(tensor) if is_wrapper(tensor) else cache_key(tensor)
 
 
 def context_types(cls: Any) -> set[type]:

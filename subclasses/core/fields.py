@@ -1,4 +1,4 @@
-"""The inner tensors of an instance, as a sequence: to read, to map, to write."""
+"""What an instance holds: its inner tensors as a sequence, to read and to map; its context."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ import torch
 from .declaration import Role
 
 
+def is_wrapper(value: Any) -> bool:
+    """Whether ``value`` is an instance of a lamina type."""
+    return hasattr(type(value), "declaration")
+
+
+def is_wrapper_class(cls: type) -> bool:
+    """Whether ``cls`` is a lamina type: a subclass of ``WrapperTensor``, which declares nothing itself. It stands above
+    the modules that ask, so they look for what it derives."""
+    return hasattr(cls, "declaration")
+
+
 def inner_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
     """The inner tensors that are there, in flatten order."""
     for name in type(wrapper).__tensor_flatten__(wrapper)[0]:
@@ -19,7 +30,7 @@ def inner_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
 def leaf_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
     """The innermost tensors, depth first: those that own storage."""
     for tensor in inner_tensors(wrapper):
-        if hasattr(type(tensor), "declaration"):
+        if is_wrapper(tensor):
             yield from leaf_tensors(tensor)
         else:
             yield tensor

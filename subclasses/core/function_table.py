@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .errors import RegistrationError, RuleConflictError, RuleTypeError
+from .fields import is_wrapper_class
 from .private import OpOverload, OpOverloadPacket, disabled_torch_function, never_compile, without_torch_function
 from .rules import check_rule, place_of
 
@@ -55,7 +56,7 @@ def torch_function(
     Raises:
         RuleTypeError: a rule raised a TypeError, which Python's operators would swallow.
     """
-    ours = sorted((t for t in types if hasattr(t, "declaration")), key=lambda t: -t.precedence)
+    ours = sorted((t for t in types if is_wrapper_class(t)), key=lambda t: -t.precedence)
     for owner in ours or [cls]:
         rule = _nearest(owner, func)
         if rule is None:

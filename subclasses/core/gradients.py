@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .fields import context_of
+from .fields import context_of, is_wrapper
 from .policy import Gradients
 from .private import never_compile
 
@@ -26,7 +26,7 @@ class Layer(NamedTuple):
 def layers_of(tensor: Any) -> tuple[Layer, ...]:
     """The levels of wrapping of ``tensor``, the outermost first. A class with several inner tensors is the last one."""
     layers: list[Layer] = []
-    while hasattr(type(tensor), "declaration"):
+    while is_wrapper(tensor):
         layers.append(Layer(type(tensor), context_of(tensor)))
         single = type(tensor).declaration.single
         if single is None:
@@ -57,7 +57,7 @@ def as_plain(gradient: Any) -> Any:
 
 
 def _as_plain(gradient: Any) -> Any:
-    return gradient.to_plain() if hasattr(type(gradient), "declaration") else gradient
+    return gradient.to_plain() if is_wrapper(gradient) else gradient
 
 
 _library = torch.library.Library("lamina", "FRAGMENT")
@@ -103,7 +103,7 @@ never_compile(GradientHook.__call__)
 
 def _fits(gradient: Any, layers: tuple[Layer, ...]) -> bool:
     if not _keeps_class(layers):
-        return not hasattr(type(gradient), "declaration")
+        return not is_wrapper(gradient)
     single = layers[0].cls.declaration.single
     return type(gradient) is layers[0].cls and (single is None or _fits(getattr(gradient, single.name), layers[1:]))
 

@@ -12,7 +12,7 @@ import torch
 
 from .codec import decoded
 from .errors import UnwrittenError
-from .fields import tensors_in
+from .fields import is_wrapper, tensors_in
 from .gradients import keep_gradient
 from .policy import Fallback, Gradients
 from .private import call_of, with_math_bits
@@ -125,7 +125,7 @@ def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
     for argument in facts.written:
         given = {id(t): t for t in tensors_in(value_of(argument, args, kwargs))}  # one given twice is decoded once
         for tensor in given.values():
-            if hasattr(type(tensor), "declaration"):
+            if is_wrapper(tensor):
                 root, elements = _elements(tensor)
                 seen.setdefault(id(root), []).append(elements)
     for shows in seen.values():

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .errors import MissingRuleError
+from .fields import is_wrapper_class
 from .rules import RuleBook
 from .schema import Kind
 from .table import Entry, How
@@ -18,7 +19,7 @@ def missing_rule(
     entry: Entry, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> MissingRuleError:
     """The error for an op that no class among ``types`` answers."""
-    classes = [t for t in types if hasattr(t, "declaration")] or [entry.cls]
+    classes = [t for t in types if is_wrapper_class(t)] or [entry.cls]
     why = "its fallback is ERROR" if entry.how is How.MISSING else f"the rule at {entry.where} declined"
     if len(types) > 1:
         why = "every class among the arguments declined"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .errors import RuleResultError
-from .fields import inner_tensors
+from .fields import inner_tensors, is_wrapper
 from .private import schema_of
 from .rules import Rule
 from .schema import OpFacts, Result, value_of
@@ -54,7 +54,7 @@ def _problem(result: Result, value: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _is_inner(value: Any, wrapper: Any) -> bool:
-    return hasattr(type(wrapper), "declaration") and any(value is t for t in inner_tensors(wrapper))
+    return is_wrapper(wrapper) and any(value is t for t in inner_tensors(wrapper))
 
 
 def _error(cls: type, facts: OpFacts, rule: Rule, problem: str) -> RuleResultError:

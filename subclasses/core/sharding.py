@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from .errors import ShardingError
-from .fields import leaf_tensors, map_inner
+from .fields import is_wrapper, leaf_tensors, map_inner
 
 
 def leaves_to_gather(wrapper: Any, world_size: int, outer_size: torch.Size) -> tuple[tuple[torch.Tensor, ...], int]:
@@ -37,7 +37,7 @@ def _padded(leaf: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _replaced(wrapper: Any, leaves: Iterator[torch.Tensor]) -> Any:
-    return map_inner(wrapper, lambda t: _replaced(t, leaves) if hasattr(type(t), "declaration") else next(leaves))
+    return map_inner(wrapper, lambda t: _replaced(t, leaves) if is_wrapper(t) else next(leaves))
 
 
 Self = TypeVar("Self", bound="Shardable")

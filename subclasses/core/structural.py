@@ -12,7 +12,7 @@ import torch
 
 from .codec import decoded, encoded
 from .errors import GeometryError
-from .fields import context_of, inner_tensors, map_inner
+from .fields import context_of, inner_tensors, is_wrapper, map_inner
 from .plain import decoding
 from .private import OpOverload
 from .rules import RuleBook
@@ -36,7 +36,7 @@ def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | No
 def _as_strided(op: OpOverload, self: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
     same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
     if same and storage_offset in (None, self.storage_offset()):
-        return map_inner(self, torch.ops.aten.alias.default)
+        return map_inner(self, aten.alias.default)
     values = decoded(self)
     if values.stride() != self.stride():
         raise GeometryError(type(self), op, self.stride(), values.stride())
@@ -81,7 +81,7 @@ def _to_copy(
 
 
 def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
-    if not hasattr(type(self), "declaration"):
+    if not is_wrapper(self):
         return op(self, decoded(src), non_blocking)
     if same_structure(self, src):
         for target, source in zip(inner_tensors(self), inner_tensors(src), strict=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import DeclarationError
+from .fields import is_wrapper_class
 from .private import OpOverload
 from .schema import OpFacts, facts_of
 
@@ -103,7 +104,7 @@ class OpTable:
 def op_table(cls: Any) -> OpTable:
     """The op table of ``cls``: print it, iterate its entries (op, kind, how it was resolved, file:line, hits), or index
     it by overload to resolve one. Each rule of the class and its parents is resolved; other ops when they first run."""
-    if not (isinstance(cls, type) and hasattr(cls, "declaration")):
+    if not (isinstance(cls, type) and is_wrapper_class(cls)):
         raise DeclarationError(
             getattr(cls, "__name__", repr(cls)), "it is no WrapperTensor subclass", "Pass such a class."
         )
