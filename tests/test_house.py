@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib.util import resolve_name
 from pathlib import Path
@@ -17,6 +18,10 @@ ORDER = ["subclasses", "modes", "conformance", "bench", "front"]
 TOGETHER = {"__init__", "interop", "parameters"}
 # The one module that may use private torch API, and the part that writes wrappers as one does without lamina.
 PRIVATE_API = ("subclasses/core/private.py", "bench/")
+
+CORE = ROOT / "subclasses" / "core"
+# DecodedView is a wrapper itself, and the fallback that makes one is below all wrappers.
+CORE_IMPORTS_DOWN = {("plain", "decoded_view")}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 
@@ -83,6 +88,20 @@ def test_imports_point_down(path: Path) -> None:
     up = [name for name in imports_of_lamina(path) if ORDER.index(part_of(name)) > ORDER.index(own)]
     # Measurements go through the front door, as a user's code does.
     assert [name for name in up if not (own == "bench" and part_of(name) == "front")] == []
+
+
+def test_imports_in_the_core_point_up_the_list_of_its_readme() -> None:
+    heads = [line.split("|")[1] for line in (CORE / "README.md").read_text().splitlines() if line.startswith("| `")]
+    listed = [name for head in heads for name in re.findall(r"`(\w+)\.py`", head)]
+    assert sorted(listed) == sorted(path.stem for path in CORE.glob("*.py") if path.stem != "__init__")
+    core = "lamina.subclasses.core."
+    imported = {
+        (module, name.removeprefix(core).partition(".")[0])
+        for module in listed
+        for name in imports_of_lamina(CORE / f"{module}.py")
+        if name.startswith(core)
+    }
+    assert {(a, b) for a, b in imported if listed.index(a) <= listed.index(b)} == CORE_IMPORTS_DOWN
 
 
 @each_module
