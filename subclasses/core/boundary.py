@@ -11,7 +11,7 @@ from .errors import RuleTypeError
 from .fields import inner_tensors, is_wrapper, is_wrapper_class, tensors_in
 from .geometry import match_geometry
 from .gradients import keep_gradient
-from .private import OpOverload, is_tracer, never_compile, with_math_bits
+from .private import TRACERS, OpOverload, never_compile, with_math_bits
 from .report import missing_rule
 from .results import check_result
 from .rules import Rule
@@ -75,7 +75,7 @@ def _order(first: Any, types: tuple[type, ...]) -> list[Any]:
     for later in types[types.index(first) + 1 :] if first in types else ():
         if is_wrapper_class(later):
             ours.append(later)
-        elif not is_tracer(later):
+        elif not issubclass(later, TRACERS):
             foreign.append(later)
     return foreign + sorted(ours, key=attrgetter("precedence"), reverse=True)
 

@@ -15,7 +15,7 @@ from .declaration import evaluate
 from .errors import InnerTensorError
 from .fields import field_attributes, is_wrapper
 from .gradients import GradientHook
-from .private import cache_key, is_tracer
+from .private import TRACERS, cache_key
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
-    return value.clone() if is_tracer(type(value)) else copy.deepcopy(value, memo)
+    return value.clone() if isinstance(value, TRACERS) else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
