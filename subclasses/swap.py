@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from .core.copying import extras
 from .core.errors import LaminaError
 from .core.fields import leaf_tensors
 from .core.gradients import GradientHook, dressed, layers_of
@@ -125,11 +126,8 @@ def _swap(name: str, parameter: torch.Tensor, new: torch.Tensor) -> None:
 
 def attributes_of(parameter: torch.Tensor) -> dict[str, Any]:
     """What a user put on ``parameter``: neither its fields nor the mark of a Parameter."""
-    own = {"_is_param"}
-    if isinstance(parameter, WrapperTensor):
-        names = [f.name for f in type(parameter).declaration.fields]
-        own |= {*names, *(f"{n}_count" for n in names), *type(parameter).__tensor_flatten__(parameter)[0]}
-    return {k: v for k, v in vars(parameter).items() if k not in own}
+    own = extras(parameter) if isinstance(parameter, WrapperTensor) else vars(parameter)
+    return {name: value for name, value in own.items() if name != "_is_param"}
 
 
 def set_gradient_hook(parameter: torch.Tensor) -> Callable[[], None]:

@@ -264,6 +264,25 @@ def test_attributes_of_a_parameter_are_kept() -> None:
     assert vars(net[0].weight) == {"note": "mine", "later": 1}
 
 
+def test_attributes_named_as_a_run_would_be_are_kept() -> None:
+    net = nn.Linear(2, 2)
+    net.weight.elem_count = 3
+    lamina.unwrap_parameters(lamina.wrap_parameters(net, Transparent))
+    assert vars(net.weight) == {"elem_count": 3}
+
+
+def test_what_the_core_notes_of_a_conjugated_parameter_is_no_attribute() -> None:
+    net = nn.Module()
+    net.weight = nn.Parameter(torch.tensor([1 + 2j]))
+    lamina.wrap_parameters(net, lambda values: Transparent(values.conj()))
+    lamina.wrap_parameters(net, Tagged)
+    assert type(net.weight) is Tagged
+    assert net.weight.is_conj()
+    lamina.unwrap_parameters(net)
+    assert vars(net.weight) == {}
+    assert net.weight.item() == 1 - 2j
+
+
 def test_a_parameter_of_the_users_own_class_comes_back_as_such() -> None:
     net = nn.Linear(2, 2)
     net.weight = Odd(torch.ones(2, 2))

@@ -572,6 +572,17 @@ def test_optional_and_run_fields_survive() -> None:
     assert (w + 0).tolist() == [4, 4]
 
 
+def test_a_field_may_have_any_name_of_a_decoded_view() -> None:
+    class Recorded(Doubled):
+        source: int = 0
+        replay: int = 0
+
+    w = Recorded.from_plain(torch.ones(2, 2))
+    w[0].fill_(3)
+    torch._foreach_add_([w, Recorded.from_plain(torch.ones(2, 2))], 1)
+    assert (w @ w).tolist() == [[24, 24], [12, 12]]
+
+
 def test_nested_decoding() -> None:
     plain = torch.randn(4, 4)
     for outer, inner in ((Clear, Doubled), (Clear, Scaled), (Doubled, Clear)):

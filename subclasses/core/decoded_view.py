@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -48,6 +48,7 @@ class DecodedView(WrapperTensor):
 
     fallback = Fallback.PLAIN
     gradients = Gradients.PLAIN
+    _l_view: ClassVar[bool] = True  # by which the PLAIN fallback knows it
 
     @classmethod
     def outer_metadata(cls, *fields: Any) -> OuterMetadata:

@@ -53,12 +53,17 @@ def _tell(facts: OpFacts, args: tuple[Any, ...]) -> None:
     """Logs once for each class that a matrix product decodes its weight: the fallback hides a hot op."""
     for wrapper in tensors_in(args):
         owner: Any = wrapper
-        while hasattr(type(owner), "replay"):  # a view of decoded values: F.linear is t, then mm
+        while _is_view(type(owner)):  # F.linear is t, then mm
             owner = owner.source
         cls = type(owner)
         if getattr(cls, "fallback", None) is Fallback.PLAIN and (cls, facts.op) not in _told:
             _told.add((cls, facts.op))
             _log.warning("%s on %s runs on decoded values: it has no rule (said once)", facts.op, cls.__name__)
+
+
+def _is_view(cls: type) -> bool:
+    """Whether ``cls`` is ``DecodedView``, which stands above this module. No field has a name that begins so."""
+    return hasattr(cls, "_l_view")
 
 
 class _Decode:
@@ -111,7 +116,7 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
         if values.shape != wrapper.shape:
             why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
             raise UnwrittenError(facts.op, cls, why)
-    if hasattr(cls, "replay"):  # views of one wrapper write to it one after the other
+    if _is_view(cls):  # views of one wrapper write to it one after the other
         for wrapper in wrappers:
             wrapper.store(decode.values[id(wrapper)])
         return
@@ -137,7 +142,7 @@ def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
 def _elements(tensor: Any) -> tuple[Any, torch.Tensor]:
     """The wrapper that a decoded view is a view of, and the numbers of the elements that the view shows."""
     views = []
-    while hasattr(type(tensor), "replay"):
+    while _is_view(type(tensor)):
         views.append(tensor.replay)
         tensor = tensor.source
     numbers = torch.arange(tensor.numel()).view(tensor.shape)
