@@ -14,7 +14,14 @@ from torch import nn
 
 from .core.errors import LaminaError
 from .core.gradients import layers_of
-from .core.private import map_nested, name_before_compiling, uncompiled
+from .core.private import (
+    forward_hooks,
+    load_hooks,
+    map_nested,
+    name_before_compiling,
+    own_parameters,
+    uncompiled,
+)
 from .core.wrapper import WrapperTensor
 from .swap import Taken, Wrap, check_free, drop_gradient_hook, exchange, set_gradient_hook, wrapped
 
@@ -102,7 +109,7 @@ def unwrap_parameters(module: nn.Module) -> nn.Module:
     for site in sites:
         drop_gradient_hook(site.parameter)
     for submodule in root.modules():
-        for hooks in (submodule._load_state_dict_post_hooks, submodule._forward_hooks):
+        for hooks in (load_hooks(submodule), forward_hooks(submodule)):
             for key in [k for k, hook in hooks.items() if isinstance(hook, (Watch, PlainOutputs))]:
                 del hooks[key]
     return module
@@ -159,7 +166,7 @@ class Watch:
 
     def replaced(self, module: nn.Module) -> Iterator[str]:
         for local, record in self.records.items():
-            now = module._parameters.get(local)
+            now = own_parameters(module).get(local)
             if not record.holds(now):
                 was = " around ".join(cls.__name__ for cls in record.layers)
                 yield f"parameter {record.name!r} was wrapped as {was}, and is a {type(now).__name__} now"
@@ -211,7 +218,7 @@ class _Site:
 
 def _owners(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
     for prefix, owner in root.named_modules(remove_duplicate=False):
-        for local, parameter in owner._parameters.items():
+        for local, parameter in own_parameters(owner).items():
             if parameter is not None:
                 yield name_before_compiling(f"{prefix}.{local}" if prefix else local), owner, local, parameter
 
@@ -232,7 +239,7 @@ def _class_before(owner: nn.Module, local: str, parameter: nn.Parameter) -> type
 
 
 def _watches(module: nn.Module) -> list[Watch]:
-    return [hook for hook in module._load_state_dict_post_hooks.values() if isinstance(hook, Watch)]
+    return [hook for hook in load_hooks(module).values() if isinstance(hook, Watch)]
 
 
 def _classes(parameter: torch.Tensor) -> tuple[type, ...]:
@@ -271,7 +278,7 @@ def _settle(root: nn.Module, sites: list[_Site], chosen: list[_Site], outputs: s
             site.record()
         else:
             set_gradient_hook(site.parameter)
-    if outputs == "plain" and not any(isinstance(h, PlainOutputs) for h in root._forward_hooks.values()):
+    if outputs == "plain" and not any(isinstance(h, PlainOutputs) for h in forward_hooks(root).values()):
         root.register_forward_hook(PlainOutputs())
     _report(root, sites, chosen)
 

@@ -9,6 +9,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for init in ROOT.glob("*/__init__.py") for path in init.parent.rglob("*.py"))
@@ -61,6 +62,19 @@ def names_of_torch(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
             yield ast.unparse(node)
+
+
+# Tensors and modules have private attributes as well; an operator may have the name of one.
+PRIVATE_ATTRIBUTES = {
+    name
+    for owner in (torch.Tensor, torch.nn.Module())
+    for name in dir(owner)
+    if name.startswith("_") and not name.startswith("__") and not hasattr(torch.ops.aten, name)
+}
+
+
+def private_attributes(path: Path) -> set[str]:
+    return {name.rpartition(".")[2] for name in names_of_torch(path)} & PRIVATE_ATTRIBUTES
 
 
 def test_there_are_modules_to_look_at() -> None:
@@ -119,9 +133,11 @@ def test_private_torch_api_stays_in_one_module(path: Path) -> None:
     if path.relative_to(ROOT).as_posix().startswith(PRIVATE_API):
         return
     assert sorted({name for name in names_of_torch(path) if is_private_torch(name)}) == []
+    assert private_attributes(path) == set()
 
 
 def test_private_torch_api_is_recognized() -> None:
     (private,) = (path for path in MODULES if path.name == "private.py")
     assert any(is_private_torch(name) for name in names_of_torch(private))
+    assert "_backward_hooks" in private_attributes(private)
     assert not is_private_torch("torch.Tensor.__torch_dispatch__")

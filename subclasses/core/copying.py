@@ -15,7 +15,7 @@ from .declaration import evaluate
 from .errors import InnerTensorError
 from .fields import field_attributes, is_wrapper
 from .gradients import GradientHook
-from .private import TRACERS, cache_key
+from .private import TRACERS, cache_key, gradient_hooks
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     result.requires_grad_(wrapper.requires_grad)
     if wrapper.grad is not None:
         result.grad = copy.deepcopy(wrapper.grad, memo)
-    for hook in (wrapper._backward_hooks or {}).values():
+    for hook in (gradient_hooks(wrapper) or {}).values():
         if isinstance(hook, GradientHook):  # ours; those of users stay behind, as for plain tensors
             result.register_hook(hook)
     vars(result).update(copy.deepcopy(extras(wrapper), memo))
@@ -54,7 +54,8 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
-    return value.clone() if isinstance(value, TRACERS) else copy.deepcopy(value, memo)
+    fake = isinstance(value, torch.Tensor) and isinstance(value, TRACERS)
+    return value.clone() if fake else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:

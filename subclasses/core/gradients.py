@@ -13,7 +13,7 @@ import torch
 
 from .fields import context_of, is_wrapper
 from .policy import Gradients
-from .private import never_compile
+from .private import gradient_hooks, never_compile
 
 
 class Layer(NamedTuple):
@@ -80,10 +80,10 @@ def keep_gradient(tensor: torch.Tensor) -> None:
     """Sees to it that the gradient of ``tensor``, which meets a wrapper of another class, will be of its own type."""
     if not tensor.requires_grad or not torch.is_grad_enabled():
         return
-    hooks: Any = tensor._backward_hooks
+    hooks = gradient_hooks(tensor)
     if hooks is None or not any(isinstance(hook, GradientHook) for hook in hooks.values()):
         handle = tensor.register_hook(GradientHook(layers_of(tensor)))
-        _put_first(tensor._backward_hooks, handle.id)
+        _put_first(gradient_hooks(tensor), handle.id)
 
 
 def _put_first(hooks: Any, key: int) -> None:

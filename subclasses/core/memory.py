@@ -66,7 +66,7 @@ class Memoryless(torch.Tensor):
     def is_shared(self) -> bool:
         return all(t.is_shared() for t in leaf_tensors(self))
 
-    def new(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def new(self, *args: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
         """Torch's old constructor, which default collation in a DataLoader's workers calls: an instance over a new
         inner tensor where the class has exactly one that holds its values, else a plain tensor."""
         cls: Any = type(self)
