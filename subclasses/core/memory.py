@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -10,8 +11,8 @@ from .errors import DataSwapError, PlainOnlyError, UnbuiltError
 from .fields import field_attributes, leaf_tensors, map_inner
 from .geometry import match_geometry
 from .policy import Fallback
-from .printing import describe
 from .private import share_storage
+from .report import describe
 
 Self = TypeVar("Self", bound="Memoryless")
 
@@ -70,9 +71,23 @@ class Memoryless(torch.Tensor):
         """Torch's old constructor, which default collation in a DataLoader's workers calls: an instance over a new
         inner tensor where the class has exactly one that holds its values, else a plain tensor."""
         cls: Any = type(self)
+        if args and isinstance(args[0], (torch.UntypedStorage, torch.TypedStorage)) and not _has_memory(args[0]):
+            raise PlainOnlyError("new(storage) with a wrapper's own storage", cls)
         if cls.fallback is Fallback.UNWRAP:
             return map_inner(self, lambda t: t.new(*args, **kwargs))  # type: ignore[no-any-return]
         return self.detach().to_plain().new(*args, **kwargs)  # type: ignore[attr-defined, no-any-return]
+
+    def apply_(self: Self, function: Callable[[Any], Any]) -> Self:
+        """Replaces each value by ``function(value)``, as for plain CPU tensors.
+
+        Raises:
+            RuntimeError: the tensor requires grad.
+        """
+        if self.requires_grad:
+            raise RuntimeError(f"apply_() takes no part in autograd: call it on {type(self).__name__}.detach()")
+        wrapper: Any = self
+        self.copy_(wrapper.to_plain().apply_(function))
+        return self
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise PlainOnlyError("dlpack", type(self))
@@ -99,3 +114,10 @@ class Memoryless(torch.Tensor):
             return format(self.item(), spec)
         text: str = super().__format__(spec)  # type: ignore[no-untyped-call]
         return text
+
+
+def _has_memory(storage: torch.UntypedStorage | torch.TypedStorage) -> bool:
+    try:
+        return storage.data_ptr() != 0
+    except RuntimeError:  # torch's own refusal: the storage of a wrapper
+        return False

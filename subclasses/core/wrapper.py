@@ -19,7 +19,7 @@ from .function_table import FunctionBook, update_torch_function
 from .geometry import OuterMetadata, carry_bits
 from .memory import Memoryless, Unset
 from .policy import Fallback, Gradients
-from .printing import describe
+from .printing import text_of
 from .private import OpOverload, disabled_torch_function
 from .resolver import resolve
 from .rules import RuleBook
@@ -226,7 +226,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         raise DeclarationError("WrapperTensor", "it declares no inner tensor", "Subclass it.")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return describe(self, values=True)
+        return text_of(self)
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         return copying.deepcopy(self, memo)  # type: ignore[no-any-return]
