@@ -28,6 +28,27 @@ def plain_of(value: Any) -> torch.Tensor:
 
 
 CRASHES: dict[str, str] = {
+    "apply_": """
+        for w in (Clear(torch.ones(4)), nest(Clear, torch.ones(4), 3), Scaled.from_plain(torch.ones(2, 2))):
+            assert w.apply_(lambda v: v + 1) is w
+            assert torch.allclose(w.to_plain(), torch.full(w.shape, 2.0))
+            try:
+                w.clone().requires_grad_().apply_(lambda v: v)
+            except RuntimeError as error:
+                assert "detach()" in str(error)
+            else:
+                raise AssertionError("no error")
+    """,
+    "new of its own storage": """
+        for w in (Clear(torch.ones(4)), Scaled.from_plain(torch.ones(2, 2))):
+            for storage in (w.untyped_storage(), w._typed_storage()):
+                try:
+                    w.new(storage).sum()
+                except RuntimeError as error:
+                    assert "to_plain()" in str(error)
+                else:
+                    raise AssertionError("no error")
+    """,
     "share_memory_": """
         for w in (Clear(torch.ones(4)), nest(Clear, torch.ones(4), 3), Scaled.from_plain(torch.ones(2, 2))):
             assert w.share_memory_() is w

@@ -219,7 +219,7 @@ def _viewed(outer: Any, base: Any) -> Any:
 
 def _wrap(cls: Any, rewrap: Callable[..., Any], like: Any, inner: torch.Tensor) -> Any:
     if inner.layout is not torch.strided or inner.is_nested:
-        raise LayoutError(cls, cls.declaration.single.name, inner.layout)
+        raise LayoutError(cls, cls.declaration.single.name, torch.jagged if inner.is_nested else inner.layout)
     outer = rewrap(cls, like, inner)
     carry_bits(outer, inner)
     return outer
