@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..subclasses.logging_tensor import Log, OpRecord
-from ..subclasses.logging_tensor.record import Phase
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from ..subclasses.logging_tensor import Log, OpRecord, Tallied
 
 
-class LogView:
+class LogView(Tallied):
     """Mixed into a mode: its log, watched while the mode is on."""
 
     def __init__(self, log: Log | None) -> None:
         self.log = Log() if log is None else log
+        self.tally = self.log.tally
 
     @property
     def records(self) -> list[OpRecord]:
+        """Those of the log, in the order in which the calls began."""
         return self.log.records
 
-    @property
-    def counts(self) -> Counter[str]:
-        return self.log.counts
-
-    @property
-    def by_phase(self) -> dict[Phase, Counter[str]]:
-        return self.log.by_phase
-
     def to_json(self) -> dict[str, Any]:
+        """Counts and records as plain types."""
         return self.log.to_json()
 
     def __len__(self) -> int:
@@ -38,12 +28,6 @@ class LogView:
 
     def __bool__(self) -> bool:
         return True
-
-    def __str__(self) -> str:
-        return self.log.table()
-
-    def __rich__(self) -> Table:
-        return self.log.__rich__()
 
     def _begin(self) -> None:
         self.log.attach()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..subclasses.logging_tensor import Tally, current_phase
+from ..subclasses.logging_tensor import Tallied, Tally, current_phase
 from ..subclasses.logging_tensor.phase import unwatch_optimizers, watch_optimizers
-from ..subclasses.logging_tensor.record import Phase, name_of
+from ..subclasses.logging_tensor.record import joined, name_of
 from .dispatch_mode import WatchingDispatchMode
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
-
-class OpCounter(WatchingDispatchMode):
+class OpCounter(Tallied, WatchingDispatchMode):
     """Counts the operators of its scope below autograd, by phase. Phases are found by themselves.
 
     An operator on a wrapper counts once, as what it is, and not again for what the wrapper computes inside.
@@ -36,36 +32,11 @@ class OpCounter(WatchingDispatchMode):
 
     def __init__(self, *, decompose: bool = False) -> None:
         super().__init__(decompose)
-        self._tally = Tally()
+        self.tally = Tally()
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        name, overload = name_of(func)
-        self._tally.add(current_phase(), name if overload in ("", "default") else f"{name}.{overload}")
+        self.tally.add(current_phase(), joined(*name_of(func)))
         return run(*args, **kwargs)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Calls of each operator."""
-        return self._tally.counts
-
-    @property
-    def by_phase(self) -> dict[Phase, Counter[str]]:
-        """Calls of each operator in each phase."""
-        return self._tally.by_phase
-
-    @property
-    def total(self) -> int:
-        return self._tally.total
-
-    def to_json(self) -> dict[str, Any]:
-        """Counts as plain types."""
-        return self._tally.to_json()
-
-    def __str__(self) -> str:
-        return self._tally.table()
-
-    def __rich__(self) -> Table:
-        return self._tally.__rich__()
 
     def _begin(self) -> None:
         watch_optimizers()

@@ -6,7 +6,7 @@ from .phase import current_phase
 from .record import OpRecord, TensorMeta
 from .scope import LogHandle, active_log
 from .sinks import ChromeTraceSink, JsonLinesSink, ListSink, LoggingSink, Sink
-from .tally import Tally
+from .tally import Tallied, Tally
 from .tensor import LoggingTensor
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Sink",
     "SinkError",
     "SinkWarning",
+    "Tallied",
     "Tally",
     "TensorMeta",
     "active_log",

@@ -9,17 +9,16 @@ import threading
 import uuid
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..core.errors import LaminaError
 from .module_path import module_path
 from .phase import current_phase
-from .record import Layer, OpRecord, Phase, Value, describe_call, describe_error, describe_result, name_of
+from .record import Layer, OpRecord, Value, describe_call, describe_error, describe_result, name_of
 from .scope import (
     LIVE,
     LogHandle,
@@ -34,10 +33,7 @@ from .scope import (
     unregister,
 )
 from .sinks import ListSink, Sink, chrome_event
-from .tally import Tally
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from .tally import Tallied, Tally
 
 T = TypeVar("T")
 
@@ -58,7 +54,7 @@ class _Depth(threading.local):
     level = 0
 
 
-class Log:
+class Log(Tallied):
     """Records of operators, handed to sinks; without sinks, kept in a list.
 
     ``with Log() as log:`` puts it in scope for this thread, and for the backwards that the thread starts: tensors that
@@ -80,7 +76,7 @@ class Log:
 
     def __init__(self, *sinks: Sink) -> None:
         self._outlets = [_Outlet(sink) for sink in sinks or (ListSink(),)]
-        self._tally = Tally()
+        self.tally = Tally()
         self._indices = itertools.count()
         self._depth = _Depth()
         self._lock = threading.RLock()
@@ -187,7 +183,7 @@ class Log:
         if self._process != forks():
             return
         with self._lock, muted():
-            self._tally.add(record.phase, record.op)
+            self.tally.add(record.phase, record.op)
             for outlet in self._outlets:
                 outlet.write(record)
 
@@ -205,39 +201,19 @@ class Log:
 
     def __len__(self) -> int:
         """How many calls were recorded, wherever their records went."""
-        return self._tally.total
+        return self.total
 
     def __bool__(self) -> bool:
         return True
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Calls of each operator."""
-        return self._tally.counts
-
-    @property
-    def by_phase(self) -> dict[Phase, Counter[str]]:
-        """Calls of each operator in each phase."""
-        return self._tally.by_phase
-
-    def table(self) -> str:
-        """Calls of each operator in each phase, as plain text."""
-        return self._tally.table()
-
     def to_json(self) -> dict[str, Any]:
         """Counts and records as plain types."""
-        return {**self._tally.to_json(), "records": [record.to_json() for record in self.records]}
+        return {**super().to_json(), "records": [record.to_json() for record in self.records]}
 
     def save_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the records as a trace for Perfetto or ``chrome://tracing``."""
         events = [chrome_event(record) for record in self.records]
         Path(path).write_text(json.dumps(events, allow_nan=False), encoding="utf-8")
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def __rich__(self) -> Table:
-        return self._tally.__rich__()
 
 
 class _Outlet:

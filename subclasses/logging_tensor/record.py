@@ -82,7 +82,7 @@ class OpRecord:
     @property
     def op(self) -> str:
         """Name and overload: ``aten::add.Tensor``. The default overload is not written."""
-        return self.name if self.overload in ("", "default") else f"{self.name}.{self.overload}"
+        return joined(self.name, self.overload)
 
     @property
     def failed(self) -> bool:
@@ -152,6 +152,11 @@ def describe_error(error: BaseException) -> str:
     given = _error_args(error)
     message = given[0] if given and type(given[0]) is str else ""
     return f"{type(error).__name__}: {_shortened(message)}" if message else type(error).__name__
+
+
+def joined(name: str, overload: str) -> str:
+    """``aten::add.Tensor``. The default overload is not written."""
+    return name if overload in ("", "default") else f"{name}.{overload}"
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Calls counted by operator and phase, and the table that shows them."""
+"""Calls counted by operator and phase, the table that shows them, and the views that all counters have."""
 
 from __future__ import annotations
 
@@ -72,3 +72,38 @@ class Tally:
         for row in self.rows():
             table.add_row(*row)
         return table
+
+
+class Tallied:
+    """Mixed into what counts calls: the views of its tally."""
+
+    tally: Tally
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Calls of each operator."""
+        return self.tally.counts
+
+    @property
+    def by_phase(self) -> dict[Phase, Counter[str]]:
+        """Calls of each operator in each phase."""
+        return self.tally.by_phase
+
+    @property
+    def total(self) -> int:
+        """All calls."""
+        return self.tally.total
+
+    def table(self) -> str:
+        """Calls of each operator in each phase, as plain text."""
+        return self.tally.table()
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts as plain types."""
+        return self.tally.to_json()
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __rich__(self) -> Table:
+        return self.tally.__rich__()
