@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .ours import LOGGING, TRANSPARENT
-from .peers import HAND_WRITTEN
+from .peers import HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR
 from .results import Figure, Results
 from .subjects import PLAIN
 from .timing import Summary, least_squares_slope, paired_ratio
 
-TWO_TENSOR, TORCH_LOGGING = "TwoTensor", "torch LoggingTensor"
 ONE_LAYER_OPS = ("add", "t", "view", "detach", "add_")
 AT_MOST_HAND_WRITTEN = 1.15
 AT_LEAST_FASTER = {TORCH_LOGGING: 3.0, TWO_TENSOR: 6.0}
@@ -54,10 +53,7 @@ def _one_layer_ratio(results: Results, op: str, subject: str, other: str) -> Sum
 def _growth(results: Results, op: str, subject: str) -> Summary | None:
     """The slope over layers 1, 2, ... as a multiple of what the first layer adds to plain."""
     plain = results.figure(op, PLAIN.name, 0)
-    layered = sorted(
-        (each for each in results.figures if (each.op, each.subject, each.circumstance) == (op, subject, "eager")),
-        key=lambda each: each.layers,
-    )
+    layered = sorted((each for each in results.eager(op) if each.subject == subject), key=lambda each: each.layers)
     if plain is None or len(layered) < 2:
         return None
     return Summary.of([_further_by_first(round_ns) for round_ns in _rounds([plain, *layered])])

@@ -7,21 +7,19 @@ from collections.abc import Callable
 from .cases import CASES, EAGER
 from .layers import add_case
 from .ours import LOGGING, load_ours
-from .peers import HAND_WRITTEN, HandWritten
+from .peers import hand_written
 from .results import Results
-from .subjects import PLAIN, Subject
+from .subjects import PLAIN
 from .timing import Settings, describe_machine
 from .trials import Trial
 
 OPS = ("add", "linear", "t", "detach", "add_")
 LAYERS = 3
-SUBJECTS = (LOGGING, HAND_WRITTEN)
 
 
 def measure_layers(settings: Settings, progress: Callable[[str], object]) -> Results:
     """Figures and slopes of a few operators. No log is in scope: what is timed is the dispatch of the layers."""
-    hand_written = Subject(HAND_WRITTEN, "this bench", HandWritten, lambda outer: outer.elem)  # type: ignore[attr-defined]
-    subjects = [*(subject for subject in load_ours() if subject.name in SUBJECTS), hand_written]
+    subjects = [*(subject for subject in load_ours() if subject.name == LOGGING), hand_written()]
     results = Results(describe_machine(), settings)
     results.subjects = {subject.name: subject.origin for subject in [PLAIN, *subjects]}
     for case in CASES:

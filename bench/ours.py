@@ -6,7 +6,7 @@ from torch import Tensor
 
 import lamina
 
-from .subjects import Subject
+from .subjects import Subject, attribute
 
 TRANSPARENT = "lamina Transparent"
 LOGGING = "lamina LoggingTensor"
@@ -19,15 +19,10 @@ class Transparent(lamina.WrapperTensor):
     fallback = lamina.Fallback.UNWRAP
 
 
-def _elem(outer: Tensor) -> Tensor:
-    inner: Tensor = outer.elem  # type: ignore[attr-defined]
-    return inner
-
-
 def load_ours() -> list[Subject]:
     """lamina's subjects."""
     origin = f"lamina {lamina.__version__}"
     return [
-        Subject(TRANSPARENT, origin, Transparent, _elem),
-        Subject(LOGGING, origin, lamina.LoggingTensor, _elem),
+        Subject(TRANSPARENT, origin, Transparent, attribute("elem")),
+        Subject(LOGGING, origin, lamina.LoggingTensor, attribute("elem")),
     ]

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .subjects import Absence, Subject, load_subjects
+from .subjects import Absence, Subject, attribute, load_subjects
 
 aten = torch.ops.aten
 _ADD, _ADD_, _MM, _T, _VIEW = aten.add.Tensor, aten.add_.Tensor, aten.mm.default, aten.t.default, aten.view.default
@@ -130,20 +130,18 @@ class EmptyFunctionMode(TorchFunctionMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
-def _inner(name: str) -> Callable[[Tensor], Tensor]:
-    def unwrap(outer: Tensor) -> Tensor:
-        inner: Tensor = getattr(outer, name)
-        return inner
-
-    return unwrap
+HAND_WRITTEN = "hand-written"
+NO_OP, TWO_TENSOR, TORCH_LOGGING, INT8 = "no-op handler", "TwoTensor", "torch LoggingTensor", "torchao Int8Tensor"
+DISPATCH_MODE, FUNCTION_MODE = "empty dispatch mode", "empty function mode"
 
 
-def _hand_written() -> Subject:
-    return Subject(HAND_WRITTEN, "this bench", HandWritten, _inner("elem"))
+def hand_written() -> Subject:
+    """The floor."""
+    return Subject(HAND_WRITTEN, "this bench", HandWritten, attribute("elem"))
 
 
 def _no_op() -> Subject:
-    return Subject("no-op handler", "this bench", _wrap_no_op, max_layers=1, computes=False)
+    return Subject(NO_OP, "this bench", _wrap_no_op, max_layers=1, computes=False)
 
 
 def _mode(name: str, scope: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Subject]:
@@ -157,13 +155,13 @@ def _two_tensor() -> Subject:
         twin: Tensor = TwoTensor(plain, plain.clone())
         return twin
 
-    return Subject("TwoTensor", f"torch {torch.__version__}", wrap, _inner("a"))
+    return Subject(TWO_TENSOR, f"torch {torch.__version__}", wrap, attribute("a"))
 
 
 def _torch_logging_tensor() -> Subject:
     from torch.testing._internal.logging_tensor import LoggingTensor
 
-    return Subject("torch LoggingTensor", f"torch {torch.__version__}", LoggingTensor, _inner("elem"))
+    return Subject(TORCH_LOGGING, f"torch {torch.__version__}", LoggingTensor, attribute("elem"))
 
 
 def _int8_tensor() -> Subject:
@@ -177,19 +175,18 @@ def _int8_tensor() -> Subject:
         plain: Tensor = quantized.dequantize()
         return plain
 
-    name = f"torchao {version('torchao')}"
-    return Subject("torchao Int8Tensor", name, quantize, dequantize, max_layers=1, weight_only=True, tolerance=1e-3)
+    origin = f"torchao {version('torchao')}"
+    return Subject(INT8, origin, quantize, dequantize, max_layers=1, weight_only=True, tolerance=1e-3)
 
 
-HAND_WRITTEN = "hand-written"
 _PEERS: dict[str, Callable[[], Subject]] = {
-    "no-op handler": _no_op,
-    HAND_WRITTEN: _hand_written,
-    "empty dispatch mode": _mode("empty dispatch mode", EmptyDispatchMode),
-    "empty function mode": _mode("empty function mode", EmptyFunctionMode),
-    "TwoTensor": _two_tensor,
-    "torch LoggingTensor": _torch_logging_tensor,
-    "torchao Int8Tensor": _int8_tensor,
+    NO_OP: _no_op,
+    HAND_WRITTEN: hand_written,
+    DISPATCH_MODE: _mode(DISPATCH_MODE, EmptyDispatchMode),
+    FUNCTION_MODE: _mode(FUNCTION_MODE, EmptyFunctionMode),
+    TWO_TENSOR: _two_tensor,
+    TORCH_LOGGING: _torch_logging_tensor,
+    INT8: _int8_tensor,
 }
 
 

@@ -42,7 +42,7 @@ def _colors(results: Results) -> dict[str, str]:
 
 
 def _draw_panel(panel: Axes, results: Results, op: str, colors: dict[str, str]) -> None:
-    eager = [figure for figure in results.figures if figure.op == op and figure.circumstance == "eager"]
+    eager = results.eager(op)
     plain = [figure for figure in eager if figure.layers == 0]
     for subject in dict.fromkeys(figure.subject for figure in eager if figure.layers):
         line = plain + sorted((each for each in eager if each.subject == subject), key=lambda each: each.layers)

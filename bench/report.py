@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .budgets import budgets
-from .cases import CASES
+from .cases import CASES, EAGER
 from .results import Figure, Results
 from .subjects import MAX_LAYERS, PLAIN
 from .timing import Summary
@@ -53,7 +53,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def _layers_table(results: Results, op: str) -> Table:
-    eager = [figure for figure in results.figures if figure.op == op and figure.circumstance == "eager"]
+    eager = results.eager(op)
     depths = sorted({figure.layers for figure in eager} - {0})
     rows = [_layers_row(results, op, subject, depths) for subject in dict.fromkeys(figure.subject for figure in eager)]
     layers = [f"{depth} layer{'s' * (depth > 1)}" for depth in depths]
@@ -77,7 +77,7 @@ def _layers_row(results: Results, op: str, subject: str, depths: list[int]) -> l
 
 
 def _circumstances_table(results: Results, op: str) -> Table:
-    figures = [figure for figure in results.figures if figure.op == op and figure.circumstance != "eager"]
+    figures = [figure for figure in results.figures if figure.op == op and figure.circumstance != EAGER.name]
     subjects = list(dict.fromkeys(figure.subject for figure in figures))
     rows = []
     for circumstance in dict.fromkeys(figure.circumstance for figure in figures):
@@ -108,7 +108,7 @@ def gap_lines(results: Results) -> list[str]:
     """Why figures are missing: one line for each subject, circumstance and reason."""
     ops: dict[tuple[str, str], list[str]] = {}
     for gap in results.gaps:
-        where = gap.subject if gap.circumstance == "eager" else f"{gap.subject}, {gap.circumstance}"
+        where = gap.subject if gap.circumstance == EAGER.name else f"{gap.subject}, {gap.circumstance}"
         found = ops.setdefault((where, gap.reason), [])
         if gap.op not in found:
             found.append(gap.op)

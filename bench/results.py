@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .cases import EAGER
 from .subjects import Absence
 from .timing import Settings, Summary
 from .trials import Gap
@@ -63,7 +64,11 @@ class Results:
     gaps: list[Gap] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
 
-    def figure(self, op: str, subject: str, layers: int, circumstance: str = "eager") -> Figure | None:
+    def eager(self, op: str) -> list[Figure]:
+        """The figures of one op, called as it is ordinarily."""
+        return [each for each in self.figures if each.op == op and each.circumstance == EAGER.name]
+
+    def figure(self, op: str, subject: str, layers: int, circumstance: str = EAGER.name) -> Figure | None:
         """The one figure of these conditions, or None where there is a gap."""
         key = (op, subject, layers, circumstance)
         found = (each for each in self.figures if (each.op, each.subject, each.layers, each.circumstance) == key)

@@ -16,6 +16,16 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def attribute(name: str) -> Callable[[Tensor], Tensor]:
+    """The `unwrap` of a subject that keeps its inner tensor under `name`."""
+
+    def read(outer: Tensor) -> Tensor:
+        inner: Tensor = getattr(outer, name)
+        return inner
+
+    return read
+
+
 @dataclass(frozen=True)
 class Subject:
     """One way to put layers around tensors. `wrap` and `unwrap` add and remove one layer.
