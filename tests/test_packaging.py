@@ -119,6 +119,19 @@ def test_exported_names() -> None:
     assert set(found) - {"annotations"} <= set(lamina.__all__), "a name of the front door is not in lamina.__all__"
 
 
+def test_every_error_and_warning_can_be_caught_by_a_public_name() -> None:
+    public = [*vars(lamina).values(), *vars(lamina.modes).values()]
+    raised = {
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith(("lamina.subclasses", "lamina.modes"))
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, (lamina.LaminaError, Warning))
+    }
+    assert lamina.CodecError in raised
+    assert sorted(error.__name__ for error in raised if error not in public) == []
+
+
 def test_public_names_and_their_methods_say_what_they_are() -> None:
     exported = [(name, getattr(lamina, name)) for name in lamina.__all__]
     classes = [(name, value) for name, value in exported if isinstance(value, type)]

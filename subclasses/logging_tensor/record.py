@@ -41,6 +41,7 @@ class TensorMeta:
         return text if self.kind == "Tensor" else f"{self.kind} {text}"
 
     def to_json(self) -> dict[str, Any]:
+        """The metadata as plain types."""
         return {
             "shape": None if self.shape is None else list(self.shape),
             "dtype": str(self.dtype).removeprefix("torch."),
