@@ -130,7 +130,7 @@ class Trainee:
     def weight_bytes(self) -> int:
         """Bytes of the tensors that hold the weights, all wrapping taken off."""
         weights = [parameter for name, parameter in self.model.named_parameters() if _is_weight(name)]
-        return sum(leaf.nbytes for weight in weights for leaf in _leaves(weight))
+        return sum(leaf.nbytes for weight in weights for leaf in lamina.leaf_tensors(weight))
 
     def difference(self, other: Trainee) -> str | None:
         """What first differs by a bit from the other trainee's training, if anything does."""
@@ -153,7 +153,3 @@ def bits_of(tensor: Tensor) -> Tensor:
     """The bits of the float32 values of a tensor, wrapped or not."""
     plain = tensor.to_plain() if isinstance(tensor, lamina.WrapperTensor) else tensor
     return plain.detach().view(torch.int32)
-
-
-def _leaves(tensor: Tensor) -> list[Tensor]:
-    return list(lamina.leaf_tensors(tensor)) if isinstance(tensor, lamina.WrapperTensor) else [tensor]

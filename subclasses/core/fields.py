@@ -27,13 +27,19 @@ def inner_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
         yield getattr(wrapper, name)
 
 
-def leaf_tensors(wrapper: Any) -> Iterator[torch.Tensor]:
-    """The innermost tensors, depth first: those that own storage."""
-    for tensor in inner_tensors(wrapper):
-        if is_wrapper(tensor):
-            yield from leaf_tensors(tensor)
-        else:
-            yield tensor
+def leaf_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The innermost tensors, depth first: those that own storage. Of a plain tensor: itself.
+
+    >>> import lamina
+    >>> quantized = lamina.LoggingTensor(lamina.ScaledInt8Tensor.quantize(torch.ones(3, 2)))
+    >>> [(leaf.dtype, tuple(leaf.shape)) for leaf in leaf_tensors(quantized)]
+    [(torch.int8, (3, 2)), (torch.float32, (3, 1))]
+    """
+    if is_wrapper(tensor):
+        for inner in inner_tensors(tensor):
+            yield from leaf_tensors(inner)
+    else:
+        yield tensor
 
 
 def map_inner(wrapper: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
