@@ -48,6 +48,20 @@ def fresh(fallback: Fallback = Fallback.ERROR, name: str = "Fresh", **body: Any)
     return type(name, (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor}, "fallback": fallback, **body})
 
 
+class Foreign(torch.Tensor):
+    """A well-behaved wrapper of somebody else's: it knows itself only."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls: Any, *shape: int) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return NotImplemented
+
+
 @functools.cache
 def failing(how: str, name: str = "Fresh") -> Any:
     cls = fresh(name=name)
@@ -126,20 +140,7 @@ def test_two_unrelated_classes_without_an_answer(first_goes: int, how: str) -> N
 @pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.parametrize("foreign_first", [True, False])
 def test_a_foreign_wrapper_that_cannot_answer_either(foreign_first: bool, how: str) -> None:
-    class Declines(torch.Tensor):
-        """A well-behaved foreign class: it knows itself only."""
-
-        @staticmethod
-        def __new__(cls: Any) -> Any:
-            return torch.Tensor._make_wrapper_subclass(cls, (2, 2), dtype=torch.float32)
-
-        @classmethod
-        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return NotImplemented
-
-        __torch_function__ = torch._C._disabled_torch_function_impl
-
-    w, foreign = failing(how)(torch.ones(2, 2)), Declines()
+    w, foreign = failing(how)(torch.ones(2, 2)), Foreign(2, 2)
     pair = (foreign, w) if foreign_first else (w, foreign)
     for name in [*COMPARISONS, "add", "sub", "mul", "matmul", "iadd"]:
         out = outcome(name, *pair)
@@ -187,19 +188,13 @@ def test_other_errors_of_a_rule_come_out_as_they_are(error: type[Exception]) -> 
 
 @pytest.mark.parametrize("cls", [Clear, Doubled])
 def test_a_type_error_of_the_op_under_a_fallback_is_no_plain_false(cls: Any) -> None:
-    class Odd(torch.Tensor):
-        __torch_function__ = torch._C._disabled_torch_function_impl
-
-        @staticmethod
-        def __new__(cls: Any) -> Any:
-            return torch.Tensor._make_wrapper_subclass(cls, (2,), dtype=torch.float32)
-
+    class Odd(Foreign):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             raise TypeError("from below")
 
     with pytest.raises(RuleTypeError, match="TypeError"):
-        cls(Odd()) == 1  # noqa: B015
+        cls(Odd(2)) == 1  # noqa: B015
 
 
 def test_comparing_with_something_that_is_no_tensor_is_pythons_business() -> None:
@@ -314,18 +309,12 @@ def test_two_fallback_classes_of_equal_precedence_give_the_same_values(order: in
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_foreign_wrapper_that_can_answer_is_asked(order: int, mode: str) -> None:
-    class Foreign(torch.Tensor):
-        __torch_function__ = torch._C._disabled_torch_function_impl
-
-        @staticmethod
-        def __new__(cls: Any) -> Any:
-            return torch.Tensor._make_wrapper_subclass(cls, (2,), dtype=torch.float32)
-
+    class Answering(Foreign):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return torch.full((2,), 42.0)
 
-    pair = [Foreign(), fresh()(torch.ones(2))]
+    pair = [Answering(2), fresh()(torch.ones(2))]
     with MODES[mode]():
         out = pair[order] + pair[1 - order]
     assert out.tolist() == [42, 42]
