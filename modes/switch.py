@@ -53,7 +53,7 @@ class Switch:
     def disable(self) -> None:
         """Switches the mode off. Modes that were switched on later in this thread have to be off before."""
         if self._thread is None:
-            raise RuntimeError(f"this {type(self).__name__} is not on")
+            raise RuntimeError(f"this {type(self).__name__} is not on: nothing to switch off. enable() switches it on.")
         if not self._on_top():
             raise RuntimeError(
                 f"this {type(self).__name__} can't be switched off here: modes are left in the reverse order in which "

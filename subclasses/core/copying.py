@@ -88,7 +88,8 @@ def stable_hash(wrapper: Any) -> str:
         return hashlib.blake2b(pickle.dumps(key), digest_size=16).hexdigest()
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InnerTensorError(
-            f"the context of {cls.__name__} can't be pickled, which the compile cache asks for: {context!r} ({error})"
+            f"the context of {cls.__name__} can't be pickled, which the compile cache asks for: {context!r} ({error}). "
+            "Define the classes of its values at module level."
         ) from error
 
 

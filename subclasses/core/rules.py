@@ -78,7 +78,9 @@ def check_rule(function: Any) -> None:
         )
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise RegistrationError(f"the rule at {place_of(function)} takes no first argument for the operator")
+        raise RegistrationError(
+            f"the rule at {place_of(function)} takes no first argument: define it as `def name(op, ...)`"
+        )
 
 
 def _check_overload(key: Any) -> OpOverload:

@@ -28,7 +28,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a schema. ``index`` is its place among all arguments, keyword-only ones included."""
+    """One argument of a schema.
+
+    ``index`` is its place among all arguments, keyword-only ones included. ``tensor``: takes a tensor, or tensors in a
+    list (``listed``). ``written``: the op writes to it. ``aliased``: the schema's names for its memory, the ``a`` of
+    ``Tensor(a!)``; a result with one of them shares it. ``default`` is None where there is none.
+    """
 
     name: str
     index: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import products, structure
+from . import products, structure  # which register their rules
 from .checks import QuantizationError
 from .granularity import Granularity, PerRow
 from .tensor import ScaledInt8Tensor

@@ -67,11 +67,13 @@ def check_finite(values: torch.Tensor, scale: torch.Tensor) -> None:
 def check_inner(cls: type, qdata: torch.Tensor, scale: torch.Tensor) -> None:
     """What the constructor was given fits together."""
     if qdata.dtype is not torch.int8:
-        raise InnerTensorError(f"{cls.__name__}: qdata is {qdata.dtype}, it has to be torch.int8")
+        raise InnerTensorError(
+            f"{cls.__name__}: qdata is {qdata.dtype}, it has to be torch.int8; quantize(values) makes it"
+        )
     if scale.dtype is not torch.float32:
         raise InnerTensorError(f"{cls.__name__}: scale is {scale.dtype}, it has to be torch.float32")
     if scale.device != qdata.device:
-        raise InnerTensorError(f"{cls.__name__}: scale is on {scale.device}, qdata on {qdata.device}")
+        raise InnerTensorError(f"{cls.__name__}: scale is on {scale.device}, qdata on {qdata.device}: move one")
     if not _broadcasts(scale.shape, qdata.shape):
         raise InnerTensorError(
             f"{cls.__name__}: scale has shape {tuple(scale.shape)} for qdata of {tuple(qdata.shape)}; it needs the "
