@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,7 +33,6 @@ class Memoryless(torch.Tensor):
     """The part of ``WrapperTensor`` that stands where a tensor's memory would be asked. Torch crashes on most of these,
     or silently does nothing."""
 
-    declaration: ClassVar[Any]
     to_plain: Any
 
     @property
