@@ -290,6 +290,16 @@ def test_setting_data_takes_over_inner_tensors_context_and_geometry() -> None:
     assert peeled(p.detach()).sum() == 48
 
 
+def test_setting_data_takes_over_conj_and_neg_bits() -> None:
+    values = torch.tensor([1 + 2j])
+    for before, after in ((values, values.conj()), (values.conj(), values), (values.imag, values.conj().imag)):
+        plain, w = before.clone(), Clear(before.clone())
+        plain.data, w.data = after, Clear(after)
+        assert (w.is_conj(), w.is_neg()) == (plain.is_conj(), plain.is_neg()) == (after.is_conj(), after.is_neg())
+        assert torch.equal(w.resolve_conj().resolve_neg().elem, plain.resolve_conj().resolve_neg())
+        assert (w * 1).elem.tolist() == (plain * 1).tolist()
+
+
 def test_setting_data_of_runs_and_optionals() -> None:
     w = Sum((torch.ones(2), torch.ones(2)), torch.ones(2))
     w.data = Sum((torch.zeros(2),))

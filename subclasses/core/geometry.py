@@ -30,6 +30,13 @@ def carry_bits(outer: torch.Tensor, inner: torch.Tensor) -> None:
         outer._l_bits = True  # type: ignore[attr-defined]
 
 
+def take_bits(outer: Any, other: Any) -> None:
+    """Gives ``outer`` the conj and neg bits of ``other``, a wrapper too: sets them, or takes them away."""
+    set_conj(outer, other.is_conj())
+    set_neg(outer, other.is_neg())
+    outer._l_bits = other._l_bits
+
+
 def metadata_of(wrapper: Any) -> OuterMetadata:
     """The metadata that the inner tensors of ``wrapper`` give its outer tensor now."""
     cls = type(wrapper)

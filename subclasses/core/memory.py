@@ -9,7 +9,7 @@ import torch
 
 from .errors import DataSwapError, PlainOnlyError, UnbuiltError
 from .fields import field_attributes, leaf_tensors, map_inner
-from .geometry import match_geometry
+from .geometry import match_geometry, take_bits
 from .policy import Fallback
 from .private import share_storage
 from .report import describe
@@ -55,6 +55,7 @@ class Memoryless(torch.Tensor):
         vars(self).update({name: vars(other)[name] for name in field_attributes(other)})
         with torch.no_grad():
             match_geometry(self)
+        take_bits(self, other)
         share_storage(self, other)
 
     def share_memory_(self: Self) -> Self:
