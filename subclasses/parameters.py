@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +22,17 @@ from .core.private import (
     uncompiled,
 )
 from .core.wrapper import WrapperTensor
-from .swap import Taken, Wrap, check_free, drop_gradient_hook, exchange, set_gradient_hook, wrapped
+from .swap import (
+    Taken,
+    Wrap,
+    check_arguments,
+    check_module,
+    drop_gradient_hook,
+    exchange,
+    set_gradient_hook,
+    transaction,
+    wrapped,
+)
 
 Where = Callable[[str, nn.Module, nn.Parameter], bool]
 
@@ -76,6 +85,7 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
         ParameterInUseError: a graph, a view or a weak reference holds on to a parameter.
         Exception: what ``wrap`` raised. In every case all parameters are as they were.
     """
+    check_arguments(module, wrap, where)
     if outputs not in ("same", "plain"):
         raise ValueError(f"outputs={outputs!r} is neither 'same' nor 'plain'")
     root = uncompiled(module)
@@ -83,7 +93,7 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     chosen = [site for site in sites if site.is_chosen(where)]
     _check_choice(root, sites, chosen, where)
     taken: Taken = {}
-    with _transaction(chosen) as undo:
+    with transaction(root, [(s.name, s.parameter) for s in chosen]) as undo:
         for site in chosen:
             exchange(site.name, site.parameter, wrapped(site.name, site.parameter, wrap, taken), undo)
     _settle(root, sites, chosen, outputs)
@@ -94,16 +104,16 @@ def unwrap_parameters(module: nn.Module) -> nn.Module:
     """Takes all layers off all parameters of ``module``, in place, and removes whatever ``wrap_parameters`` added. Each
     Parameter object stays the one that it is, as do ties, ``requires_grad``, ``.grad`` (now plain), hooks, attributes.
 
-    Returns:
-        ``module``.
+    Returns ``module``.
 
     Raises:
         ParameterInUseError: a graph, a view or a weak reference holds on to a parameter. Nothing was changed.
     """
+    check_module("unwrap_parameters", module)
     root = uncompiled(module)
     sites = _sites(root)
     wrapped = [site for site in sites if isinstance(site.parameter, WrapperTensor)]
-    with _transaction(wrapped) as undo:
+    with transaction(root, [(site.name, site.parameter) for site in wrapped]) as undo:
         for site in wrapped:
             exchange(site.name, site.parameter, site.unwrapped(), undo)
     for site in sites:
@@ -244,16 +254,6 @@ def _watches(module: nn.Module) -> list[Watch]:
 
 def _classes(parameter: torch.Tensor) -> tuple[type, ...]:
     return tuple(layer.cls for layer in layers_of(parameter))
-
-
-@contextmanager
-def _transaction(sites: list[_Site]) -> Iterator[ExitStack]:
-    """Refuses sites that are in use before anything is done, and takes everything back if the block raises."""
-    for site in sites:
-        check_free(site.name, site.parameter)
-    with torch.inference_mode(False), ExitStack() as undo:
-        yield undo
-        undo.pop_all()
 
 
 def _check_choice(root: nn.Module, sites: list[_Site], chosen: list[_Site], where: Where | None) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -19,7 +19,14 @@ from .core.copying import extras
 from .core.errors import LaminaError
 from .core.fields import leaf_tensors
 from .core.gradients import GradientHook, dressed, layers_of
-from .core.private import gradient_hooks, reattach_hooks, reference_count, set_gradient_hooks
+from .core.private import (
+    drop_weak_weights,
+    gradient_hooks,
+    reattach_hooks,
+    reference_count,
+    renew_weak_weights,
+    set_gradient_hooks,
+)
 from .core.wrapper import WrapperTensor
 
 Wrap = Callable[[torch.Tensor], torch.Tensor]
@@ -48,6 +55,30 @@ class WrapResultError(LaminaError, ValueError):
 
 
 Taken = dict[int, tuple[str, torch.Tensor]]  # inner tensors by id, with the name of their parameter; keeps them alive
+
+
+def check_arguments(module: Any, wrap: Any, where: Any) -> None:
+    """Refuses arguments of ``wrap_parameters`` that would fail half-way, or deep inside."""
+    check_module("wrap_parameters", module)
+    if not callable(wrap):
+        raise TypeError(f"wrap_parameters: wrap is a function from tensor to wrapper, got {wrap!r}")
+    if where is not None and not callable(where):
+        raise TypeError(f"wrap_parameters: where is a predicate (name, module, parameter) -> bool, got {where!r}")
+    if (
+        isinstance(wrap, type)
+        and issubclass(wrap, WrapperTensor)
+        and sum(f.required for f in wrap.declaration.fields) > 1
+    ):
+        raise TypeError(
+            f"wrap_parameters: {wrap.__name__}(...) takes more than a tensor. Pass what makes one of values: "
+            f"{wrap.__name__}.from_plain" + (", or .quantize" if hasattr(wrap, "quantize") else "")
+        )
+
+
+def check_module(caller: str, module: Any) -> None:
+    """Refuses what is no module."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{caller} takes a torch.nn.Module, got a {type(module).__name__}")
 
 
 def wrapped(name: str, parameter: nn.Parameter, wrap: Wrap, taken: Taken) -> nn.Parameter:
@@ -158,3 +189,20 @@ def drop_gradient_hook(parameter: torch.Tensor) -> None:
     for key in [k for k, hook in hooks.items() if isinstance(hook, GradientHook)]:
         del hooks[key]
     set_gradient_hooks(parameter, hooks or None)
+
+
+@contextmanager
+def transaction(root: nn.Module, parameters: list[tuple[str, nn.Parameter]]) -> Iterator[ExitStack]:
+    """Refuses parameters that are in use before anything is done, and takes everything back if the block raises."""
+    recurrent = [m for m in root.modules() if isinstance(m, nn.RNNBase)]
+    for rnn in recurrent:
+        drop_weak_weights(rnn)
+    try:
+        for name, parameter in parameters:
+            check_free(name, parameter)
+        with torch.inference_mode(False), ExitStack() as undo:
+            yield undo
+            undo.pop_all()
+    finally:
+        for rnn in recurrent:
+            renew_weak_weights(rnn)

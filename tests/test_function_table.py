@@ -295,3 +295,17 @@ def test_compiled_equals_eager() -> None:
     x, w = torch.randn(2, 3), cls(torch.randn(4, 3))
     compiled = torch.compile(work, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(x, w), work(x, w))
+
+
+def test_a_rule_may_call_the_function_that_it_answers() -> None:
+    class Doubling(WrapperTensor):
+        elem: torch.Tensor
+        fallback = Fallback.UNWRAP
+
+    @Doubling.implements_function(torch.nn.functional.relu)
+    def relu(func: Any, *args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs) * 2
+
+    out = torch.nn.functional.relu(Doubling(torch.tensor([-1.0, 3.0])))
+    assert type(out) is Doubling
+    assert out.elem.tolist() == [0.0, 6.0]

@@ -12,6 +12,7 @@ import torch
 from subjects import FLOATING, Clear, Doubled, Scaled, Sum, Tagged, nest, peeled
 from torch.utils.checkpoint import checkpoint
 
+import lamina
 from lamina import GradientCutError, WrapperTensor
 
 F = torch.nn.functional
@@ -628,3 +629,33 @@ def test_forward_mode_is_right_or_a_clear_error() -> None:
     for make in (Clear, Doubled.from_plain):
         for make_tangent in (torch.clone, make):
             _is_right_or_an_error(lambda a=make, b=make_tangent: run(a, b), expected)
+
+
+def test_a_plain_leaf_that_meets_a_rule_gets_a_plain_gradient() -> None:
+    for key in (torch.ops.aten.mul.Tensor, lamina.Kind.POINTWISE):
+
+        class Ruled(WrapperTensor):
+            elem: torch.Tensor
+
+        def scale(op: Any, self: Any, other: Any) -> Any:
+            left, right = (t.elem if isinstance(t, Ruled) else t for t in (self, other))
+            return Ruled(op(left, right))
+
+        def scale_any(op: Any, args: Any, kwargs: Any) -> Any:
+            return scale(op, *args)
+
+        Ruled.implements(key)(scale if key is torch.ops.aten.mul.Tensor else scale_any)
+        wrapped, plain = Ruled(torch.ones(3)).requires_grad_(), torch.ones(3, requires_grad=True)
+        out = wrapped * plain
+        out.backward(Ruled(torch.ones(3)))
+        assert type(plain.grad) is torch.Tensor, key
+        assert type(wrapped.grad) is Ruled, key
+
+
+def test_a_decoding_class_over_wrappers_gets_a_plain_gradient() -> None:
+    qdata, scale = torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1)
+    weight = lamina.ScaledInt8Tensor(lamina.LoggingTensor(qdata), lamina.LoggingTensor(scale)).requires_grad_()
+    plain = torch.ones(2, 2, requires_grad=True)
+    (weight * plain).sum().backward()
+    assert type(weight.grad) is torch.Tensor
+    assert type(plain.grad) is torch.Tensor

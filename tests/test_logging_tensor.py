@@ -331,3 +331,14 @@ def test_another_log_recompiles_and_the_same_does_not() -> None:
     assert len(first) == len(second) == 0
     first.close()
     second.close()
+
+
+def test_a_subclass_declares_fields_of_its_own() -> None:
+    class Named(LoggingTensor):
+        label: str = "none"
+
+    for made in (Named(torch.ones(2), label="w"), Named(torch.ones(2), None, "w")):
+        assert (made + 1).label == "w"
+    with Log() as log:
+        Named(torch.ones(2)).mul(2)
+    assert [(r.op, r.cls) for r in log] == [("aten::mul.Tensor", "Named")]

@@ -79,7 +79,9 @@ def test_a_layer_of_wrapped_parameters_is_the_plain_one(layer: str, training: bo
         for out in outs:
             plain_of(out).square().sum().backward()
         for (name, p), q in zip(reference.named_parameters(), twin.parameters(), strict=True):
+            assert (q.grad is None) == (p.grad is None), name
             if p.grad is not None:
+                assert isinstance(q.grad, WrapperTensor) is (q.gradients is Gradients.SAME), name
                 assert torch.allclose(plain_of(q.grad), p.grad, atol=1e-4), name
         for (name, b), c in zip(reference.named_buffers(), twin.buffers(), strict=True):
             assert torch.allclose(plain_of(c), b, atol=1e-5), name

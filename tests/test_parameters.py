@@ -985,3 +985,52 @@ def test_a_compiled_optimizer_step_trains_wrapped_parameters() -> None:
             m(torch.ones(3, 4)).square().sum().backward()
             update()
     assert_same_values(net, expected)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_modules_hold_weak_references_to_their_own_weights(kind: type[nn.RNNBase]) -> None:
+    torch.manual_seed(0)
+    plain, x = kind(4, 5), torch.randn(3, 2, 4)
+    wrapped = copy.deepcopy(plain)
+    for layers in (1, 2):
+        lamina.wrap_parameters(wrapped, Transparent, outputs="plain")
+        expected, got = plain(x)[0], wrapped(x)[0]
+        assert torch.equal(expected, got)
+        expected.sum().backward()
+        got.sum().backward()
+        for p, q in zip(plain.parameters(), wrapped.parameters(), strict=True):
+            assert type(q) is type(q.grad) is Transparent
+            assert torch.equal(p.grad, q.grad.to_plain()), layers
+        del expected, got
+    lamina.unwrap_parameters(wrapped)
+    assert all(type(p) is nn.Parameter for p in wrapped.parameters())
+    assert torch.equal(plain(x)[0], wrapped(x)[0])
+    wrapped.double()  # uses the weak references that were renewed
+
+
+def test_a_recurrent_module_is_as_before_when_wrapping_fails() -> None:
+    module, x = nn.LSTM(4, 5), torch.randn(3, 2, 4)
+    before = module(x)[0].detach()
+
+    def fail(t: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        lamina.wrap_parameters(module, fail)
+    assert torch.equal(module(x)[0], before)
+    assert module.double()(x.double())[0].dtype is torch.float64
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: lamina.wrap_parameters(torch.ones(2), Transparent), "wrap_parameters takes a torch.nn.Module"),
+        (lambda: lamina.unwrap_parameters(3), "unwrap_parameters takes a torch.nn.Module"),
+        (lambda: lamina.wrap_parameters(nn.Linear(2, 2), 3), "wrap is a function"),
+        (lambda: lamina.wrap_parameters(nn.Linear(2, 2), Transparent, where=3), "where is a predicate"),
+        (lambda: lamina.wrap_parameters(nn.Linear(2, 2), lamina.ScaledInt8Tensor), "from_plain, or .quantize"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import lamina
 
@@ -68,6 +68,29 @@ def train(rank: int, world: int, port: int, hidden: int, depth: int, out: str) -
     dist.destroy_process_group()
 
 
+def train_in_bfloat16(rank: int, world: int, port: int, out: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    model = make(8, 1)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,)), mp_policy=policy)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = model[0].weight.full_tensor().to_plain()
+    y = model(torch.randn(5, 8))
+    assert y.dtype is torch.bfloat16
+    y.to_plain().float().square().mean().backward()
+    optimizer.step()
+    weight = model[0].weight
+    assert type(weight._local_tensor) is Transparent
+    assert weight.dtype is torch.float32
+    assert not torch.equal(weight.full_tensor().to_plain(), before)
+    gathered = [torch.empty(3) for _ in range(world)]
+    dist.all_gather(gathered, Transparent(torch.full((3,), float(rank))))
+    assert [t[0].item() for t in gathered] == list(range(world))
+    Path(out).write_text("done")
+    dist.destroy_process_group()
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -79,6 +102,19 @@ def test_sharded_equals_unsharded(world: int, hidden: int, depth: int, tmp_path:
     done = tmp_path / "done"
     mp.spawn(train, (world, free_port(), hidden, depth, str(done)), nprocs=world)
     assert done.read_text() == "done"
+
+
+def test_a_mixed_precision_policy_casts_the_values(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    mp.spawn(train_in_bfloat16, (1, free_port(), str(done)), nprocs=1)
+    assert done.read_text() == "done"
+
+
+def test_known_limit_a_class_without_rules_for_splitting_is_sharded_as_its_values(tmp_path: Path) -> None:
+    """FSDP2 splits the parameter first: what a decoding class answers there is plain."""
+    pieces = torch.chunk(lamina.ScaledInt8Tensor.quantize(torch.ones(4, 3)), 2)
+    assert not any(type(p) is lamina.ScaledInt8Tensor for p in pieces)
+    assert type(pieces[0].new_zeros(2, 3)) is torch.Tensor
 
 
 def test_an_inner_tensor_that_does_not_follow_dim_0_is_refused() -> None:

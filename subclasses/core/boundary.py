@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from operator import attrgetter
 from typing import Any
 
@@ -41,6 +42,31 @@ def dispatch(
 never_compile(dispatch)
 
 
+class _Asked(threading.local):
+    """The foreign classes that this thread is asking, each with the call that it is asked about."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+
+_asked = _Asked()
+
+
+def _ask_foreign(
+    candidate: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The answer of a class that is not ours. One that hands the very call on, as DTensor does where it sees other
+    types, would be asked again, and so on without end: the second time it has declined."""
+    call = (candidate, op, *map(id, tensors_in((args, kwargs))))
+    if call in _asked.calls:
+        return NotImplemented
+    _asked.calls.append(call)
+    try:
+        return candidate.__torch_dispatch__(op, types, args, kwargs)
+    finally:
+        _asked.calls.pop()
+
+
 def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Asks every class that could answer, in order of precedence; NotImplemented if all decline.
 
@@ -60,7 +86,7 @@ def _arbitrate(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[An
                 where = entry.where
                 out = entry.run(args, kwargs)
             else:
-                out = candidate.__torch_dispatch__(op, types, args, kwargs)
+                out = _ask_foreign(candidate, op, types, args, kwargs)
         except TypeError as error:
             raise RuleTypeError(op, candidate, where, error) from error
         if out is not NotImplemented:
@@ -88,6 +114,10 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
         return call(op, args, kwargs) if takes_tuple else call(op, *args, **kwargs)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch.is_grad_enabled():
+            for tensor in tensors_in((args, kwargs)):
+                if type(tensor) is not cls:
+                    keep_gradient(tensor)
         out = with_math_bits(invoke, args, kwargs) if _needs_bits(facts, args, kwargs) else invoke(args, kwargs)
         if out is NotImplemented:
             return out

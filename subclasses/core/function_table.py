@@ -62,7 +62,8 @@ def torch_function(
         if rule is None:
             continue
         try:
-            out = rule(func, *args, **(kwargs or {}))
+            with without_torch_function():  # inside a rule the table is off: func runs the ordinary path
+                out = rule(func, *args, **(kwargs or {}))
         except TypeError as error:
             raise RuleTypeError(getattr(func, "__name__", func), owner, place_of(rule), error) from error
         if out is not NotImplemented:

@@ -84,11 +84,11 @@ class _Decode:
             self.complex |= value.is_complex() or value.is_neg()
             keep_gradient(value)
             return value
-        if self.same:  # the result is plain, so that is what arrives
-            keep_gradient(value)
         if id(value) not in self.values:
             self.values[id(value)] = decoded(value)
         plain = self.values[id(value)]
+        if self.same or is_wrapper(plain):  # what arrives is of the decoded values' type
+            keep_gradient(value)
         self.complex |= plain.is_complex() or plain.is_neg()
         return plain
 

@@ -228,19 +228,13 @@ def on_compiled_calls(observe: Callable[[], None]) -> Callable[[], None] | None:
     return undo
 
 
-def dispatch_mode_on_top() -> object:
-    """The innermost dispatch mode of this thread."""
-    return torch.utils._python_dispatch._get_current_dispatch_mode()
-
-
-def function_mode_on_top() -> object:
-    """The innermost function mode of this thread."""
-    return torch.overrides._get_current_function_mode()
+# The innermost dispatch mode and function mode of this thread.
+dispatch_mode_on_top: Callable[[], object] = torch.utils._python_dispatch._get_current_dispatch_mode
+function_mode_on_top: Callable[[], object] = torch.overrides._get_current_function_mode
 
 
 def never_compile(function: Callable[..., Any]) -> None:
-    """Dynamo passes by the function, and by all that it calls. ``torch._dynamo.disable`` does the same with a Python
-    frame more (3 us a call) and an import of Dynamo (1 s) at the first."""
+    """Dynamo passes by the function, and by all that it calls. ``torch._dynamo.disable`` costs a frame, an import."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
@@ -252,8 +246,7 @@ def name_of_packet(packet: OpOverloadPacket) -> str:
 
 
 def is_tracing() -> bool:
-    """Dynamo, export or ``make_fx`` is at work: what runs is put into a graph. Its modes are off inside a handler of
-    ours, and can't be asked."""
+    """Dynamo, export or ``make_fx`` is at work. Their modes are off inside a handler of ours, and can't be asked."""
     return torch.compiler.is_compiling() or torch.fx._symbolic_trace._is_fx_tracing_flag
 
 
@@ -296,3 +289,12 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
 def name_before_compiling(name: str) -> str:
     """A parameter's name without the steps that ``torch.compile(module)`` puts in it."""
     return name.replace("_orig_mod.", "")
+
+
+def drop_weak_weights(module: torch.nn.RNNBase) -> None:
+    """An RNN holds weak references to its own weights, and no referenced tensor can be swapped."""
+    module._flat_weight_refs = []
+
+
+def renew_weak_weights(module: torch.nn.RNNBase) -> None:
+    module._init_flat_weights()

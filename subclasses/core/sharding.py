@@ -12,13 +12,18 @@ import torch
 
 from .errors import ShardingError
 from .fields import is_wrapper, leaf_tensors, map_inner
+from .policy import Fallback
 
 
-def leaves_to_gather(wrapper: Any, world_size: int, outer_size: torch.Size) -> tuple[tuple[torch.Tensor, ...], int]:
-    """The leaves of a shard, each padded along dim 0 to what an even shard would hold, and the rows of the whole."""
+def leaves_to_gather(
+    wrapper: Any, world_size: int, outer_size: torch.Size, dtype: torch.dtype | None
+) -> tuple[tuple[torch.Tensor, ...], int]:
+    """The leaves of a shard, each padded along dim 0 to what an even shard would hold, and the rows of the whole.
+    ``dtype`` is that of a mixed-precision policy: values are cast to it; a decoding class keeps its representation."""
     rows = outer_size[0]
     padded = -(-rows // world_size)
-    leaves = tuple(leaf_tensors(wrapper))
+    cast = dtype is not None and type(wrapper).fallback is Fallback.UNWRAP
+    leaves = tuple(leaf.to(dtype) if cast else leaf for leaf in leaf_tensors(wrapper))
     for leaf in leaves:
         if leaf.dim() == 0 or leaf.size(0) != wrapper.size(0):
             raise ShardingError(type(wrapper), tuple(leaf.shape), tuple(wrapper.shape))
@@ -54,7 +59,7 @@ class Shardable(torch.Tensor):
         Raises:
             ShardingError: an inner tensor does not follow dim 0.
         """
-        return leaves_to_gather(self, mesh.size(), outer_size)
+        return leaves_to_gather(self, mesh.size(), outer_size, getattr(mp_policy, "param_dtype", None))
 
     def fsdp_post_all_gather(
         self: Self, all_gather_outputs: Any, metadata: Any, param_dtype: torch.dtype, *, out: Any = None

@@ -207,8 +207,13 @@ def _settled(
         return out
     base = value_of(result.view_of, args, kwargs) if result.view_of is not None else None
     if result.listed:
-        return [_viewed(wrap(o), base) for o in out]
+        return [_listed(o, base, wrap) for o in out]
     return _viewed(wrap(out), base) if isinstance(out, torch.Tensor) else out
+
+
+def _listed(value: Any, base: Any, wrap: Callable[[Any], Any]) -> Any:
+    """An item of a list of tensors; collectives return lists of lists."""
+    return [_listed(v, base, wrap) for v in value] if isinstance(value, (list, tuple)) else _viewed(wrap(value), base)
 
 
 def _viewed(outer: Any, base: Any) -> Any:

@@ -42,12 +42,18 @@ class LoggingTensor(WrapperTensor):
     precedence = 100
 
     def __new__(
-        cls, elem: torch.Tensor, log: Log | LogHandle | None = None, *, log_handle: LogHandle | None = None
+        cls,
+        elem: torch.Tensor,
+        log: Log | LogHandle | None = None,
+        *fields: Any,
+        log_handle: LogHandle | None = None,
+        **named: Any,
     ) -> LoggingTensor:
+        # ``fields`` and ``named`` are those that a subclass declares
         log = log_handle if log is None else log
         if not isinstance(log, (Log, LogHandle, NoneType)):
             raise InnerTensorError(f"LoggingTensor(elem, log) takes a Log, its handle, or None; got {log!r}")
-        return super().__new__(cls, elem, log.handle if isinstance(log, Log) else log)
+        return super().__new__(cls, elem, log.handle if isinstance(log, Log) else log, *fields, **named)
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
