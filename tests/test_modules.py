@@ -11,7 +11,7 @@ import pytest
 import torch
 from subjects import Clear, Doubled, Scaled, Tagged, nest, run_python
 
-from lamina import LayoutError, WrapperTensor
+from lamina import Gradients, LayoutError, WrapperTensor
 
 F = torch.nn.functional
 
