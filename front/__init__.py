@@ -49,7 +49,6 @@ from .subclasses.logging_tensor import (
 from .subclasses.parameters import (
     NoParameterError,
     NotWrappedError,
-    ReplacedWarning,
     assert_wrapped,
     unwrap_parameters,
     wrap_parameters,
@@ -57,6 +56,7 @@ from .subclasses.parameters import (
 )
 from .subclasses.scaled_int8 import PerRow, QuantizationError, ScaledInt8Tensor
 from .subclasses.swap import ParameterInUseError, WrapResultError
+from .subclasses.watch import ReplacedWarning
 
 __version__ = "0.1.0"
 

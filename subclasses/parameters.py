@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import nn
 
 from .core.errors import LaminaError
-from .core.gradients import layers_of
-from .core.private import (
-    forward_hooks,
-    load_hooks,
-    map_nested,
-    name_before_compiling,
-    own_parameters,
-    uncompiled,
-)
+from .core.fields import is_wrapper_class
+from .core.private import forward_hooks, load_hooks, map_nested, name_before_compiling, own_parameters, uncompiled
 from .core.wrapper import WrapperTensor
-from .swap import (
-    Taken,
-    Wrap,
-    check_arguments,
-    check_module,
-    drop_gradient_hook,
-    exchange,
-    set_gradient_hook,
-    transaction,
-    wrapped,
-)
+from .swap import Taken, Wrap, drop_gradient_hook, exchange, set_gradient_hook, transaction, wrapped
+from .watch import Record, Watch, classes_of, note, watches
 
 Where = Callable[[str, nn.Module, nn.Parameter], bool]
 
@@ -46,10 +28,6 @@ class NoParameterError(LaminaError, ValueError):
 
 class NotWrappedError(LaminaError, AssertionError):
     """Parameters that ``wrap_parameters`` wrapped aren't wrapped any more."""
-
-
-class ReplacedWarning(UserWarning):
-    """``load_state_dict`` put another tensor in the place of a wrapped parameter."""
 
 
 def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None, outputs: str = "same") -> nn.Module:
@@ -85,9 +63,7 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
         ParameterInUseError: a graph, a view or a weak reference holds on to a parameter.
         Exception: what ``wrap`` raised. In every case all parameters are as they were.
     """
-    check_arguments(module, wrap, where)
-    if outputs not in ("same", "plain"):
-        raise ValueError(f"outputs={outputs!r} is neither 'same' nor 'plain'")
+    _check_arguments(module, wrap, where, outputs)
     root = uncompiled(module)
     sites = _sites(root)
     chosen = [site for site in sites if site.is_chosen(where)]
@@ -104,12 +80,13 @@ def unwrap_parameters(module: nn.Module) -> nn.Module:
     """Takes all layers off all parameters of ``module``, in place, and removes whatever ``wrap_parameters`` added. Each
     Parameter object stays the one that it is, as do ties, ``requires_grad``, ``.grad`` (now plain), hooks, attributes.
 
-    Returns ``module``.
+    Returns:
+        ``module``.
 
     Raises:
         ParameterInUseError: a graph, a view or a weak reference holds on to a parameter. Nothing was changed.
     """
-    check_module("unwrap_parameters", module)
+    _check_module("unwrap_parameters", module)
     root = uncompiled(module)
     sites = _sites(root)
     wrapped = [site for site in sites if isinstance(site.parameter, WrapperTensor)]
@@ -139,47 +116,12 @@ def assert_wrapped(module: nn.Module) -> None:
     Raises:
         NotWrappedError: some parameters are not, or ``module`` never had wrapped ones.
     """
-    watched = [(submodule, watch) for submodule in uncompiled(module).modules() for watch in _watches(submodule)]
+    watched = [(submodule, watch) for submodule in uncompiled(module).modules() for watch in watches(submodule)]
     if not watched:
         raise NotWrappedError(f"no parameter of this {type(module).__name__} was wrapped. Call lamina.wrap_parameters.")
     replaced = [text for submodule, watch in watched for text in watch.replaced(submodule)]
     if replaced:
         raise NotWrappedError(f"{'; '.join(replaced)}. Call lamina.wrap_parameters again, or load without assign=True.")
-
-
-class Record(NamedTuple):
-    """What was done to one parameter."""
-
-    name: str
-    layers: tuple[type, ...]
-    plain: type  # the class of the Parameter before
-
-    def holds(self, parameter: object) -> bool:
-        return isinstance(parameter, torch.Tensor) and _classes(parameter) == self.layers
-
-
-class Watch:
-    """A load hook of a submodule that warns when a wrapped parameter of its own was replaced. Being registered with the
-    module it is copied, pickled and moved with it, and so are the records."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, Record] = {}
-
-    def __call__(self, module: nn.Module, _: object) -> None:
-        for text in self.replaced(module):
-            warnings.warn(
-                f"load_state_dict: {text}. Load without assign=True, which copies into the wrapper and keeps it, or "
-                "call lamina.wrap_parameters again.",
-                ReplacedWarning,
-                stacklevel=2,
-            )
-
-    def replaced(self, module: nn.Module) -> Iterator[str]:
-        for local, record in self.records.items():
-            now = own_parameters(module).get(local)
-            if not record.holds(now):
-                was = " around ".join(cls.__name__ for cls in record.layers)
-                yield f"parameter {record.name!r} was wrapped as {was}, and is a {type(now).__name__} now"
 
 
 class PlainOutputs:
@@ -214,9 +156,7 @@ class _Site:
 
     def record(self) -> None:
         for name, owner, local in self.places:
-            if not _watches(owner):
-                owner.register_load_state_dict_post_hook(Watch())
-            _watches(owner)[0].records[local] = Record(name, _classes(self.parameter), self.plain)
+            note(owner, local, Record(name, classes_of(self.parameter), self.plain))
 
     def unwrapped(self) -> nn.Parameter:
         values: Any = self.parameter.detach()
@@ -245,15 +185,28 @@ def _sites(root: nn.Module) -> list[_Site]:
 def _class_before(owner: nn.Module, local: str, parameter: nn.Parameter) -> type:
     if not isinstance(parameter, WrapperTensor):
         return type(parameter)
-    return next((watch.records[local].plain for watch in _watches(owner) if local in watch.records), nn.Parameter)
+    return next((watch.records[local].plain for watch in watches(owner) if local in watch.records), nn.Parameter)
 
 
-def _watches(module: nn.Module) -> list[Watch]:
-    return [hook for hook in load_hooks(module).values() if isinstance(hook, Watch)]
+def _check_arguments(module: Any, wrap: Any, where: Any, outputs: Any) -> None:
+    """Refuses arguments of ``wrap_parameters`` that would fail half-way, or deep inside."""
+    _check_module("wrap_parameters", module)
+    if not callable(wrap):
+        raise TypeError(f"wrap_parameters: wrap is a function from tensor to wrapper, got {wrap!r}")
+    if where is not None and not callable(where):
+        raise TypeError(f"wrap_parameters: where is a predicate (name, module, parameter) -> bool, got {where!r}")
+    if outputs not in ("same", "plain"):
+        raise ValueError(f"outputs={outputs!r} is neither 'same' nor 'plain'")
+    if is_wrapper_class(wrap) and sum(f.required for f in wrap.declaration.fields) > 1:
+        raise TypeError(
+            f"wrap_parameters: {wrap.__name__}(...) takes more than a tensor. Pass what makes one of values: "
+            f"{wrap.__name__}.from_plain" + (", or .quantize" if hasattr(wrap, "quantize") else "")
+        )
 
 
-def _classes(parameter: torch.Tensor) -> tuple[type, ...]:
-    return tuple(layer.cls for layer in layers_of(parameter))
+def _check_module(caller: str, module: Any) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{caller} takes a torch.nn.Module, got a {type(module).__name__}")
 
 
 def _check_choice(root: nn.Module, sites: list[_Site], chosen: list[_Site], where: Where | None) -> None:

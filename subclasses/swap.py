@@ -57,30 +57,6 @@ class WrapResultError(LaminaError, ValueError):
 Taken = dict[int, tuple[str, torch.Tensor]]  # inner tensors by id, with the name of their parameter; keeps them alive
 
 
-def check_arguments(module: Any, wrap: Any, where: Any) -> None:
-    """Refuses arguments of ``wrap_parameters`` that would fail half-way, or deep inside."""
-    check_module("wrap_parameters", module)
-    if not callable(wrap):
-        raise TypeError(f"wrap_parameters: wrap is a function from tensor to wrapper, got {wrap!r}")
-    if where is not None and not callable(where):
-        raise TypeError(f"wrap_parameters: where is a predicate (name, module, parameter) -> bool, got {where!r}")
-    if (
-        isinstance(wrap, type)
-        and issubclass(wrap, WrapperTensor)
-        and sum(f.required for f in wrap.declaration.fields) > 1
-    ):
-        raise TypeError(
-            f"wrap_parameters: {wrap.__name__}(...) takes more than a tensor. Pass what makes one of values: "
-            f"{wrap.__name__}.from_plain" + (", or .quantize" if hasattr(wrap, "quantize") else "")
-        )
-
-
-def check_module(caller: str, module: Any) -> None:
-    """Refuses what is no module."""
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"{caller} takes a torch.nn.Module, got a {type(module).__name__}")
-
-
 def wrapped(name: str, parameter: nn.Parameter, wrap: Wrap, taken: Taken) -> nn.Parameter:
     """``wrap`` of the parameter, as a Parameter. ``taken``: the inner tensors of the parameters before it.
 
