@@ -515,14 +515,8 @@ def test_a_result_that_the_schema_does_not_have_names_the_rule(case: str, mode: 
     assert str(op) in str(caught.value)
 
 
-class HandsOn(torch.Tensor):
+class HandsOn(Foreign):
     """A foreign wrapper that hands a call on where it sees another type, as DTensor does."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @staticmethod
-    def __new__(cls: Any) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, (2,))
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -534,4 +528,4 @@ class HandsOn(torch.Tensor):
 @pytest.mark.parametrize("call", [lambda w, f: w + f, lambda w, f: w == f, lambda w, f: torch.cat([w, f])])
 def test_a_foreign_class_that_hands_the_call_on_is_asked_once(call: Any) -> None:
     with pytest.raises(RuntimeError, match="the foreign one was asked alone"):
-        call(Clear(torch.ones(2)), HandsOn())
+        call(Clear(torch.ones(2)), HandsOn(2))
