@@ -278,3 +278,30 @@ def test_a_decode_that_does_not_fit_the_outer_tensor_is_refused(values: Any) -> 
     for call in (lambda w: w.to_plain(), lambda w: w + 1, lambda w: w == 1):
         with pytest.raises(LaminaError, match=r"Wrong.*decode"):
             call(Wrong(torch.ones(2)))
+
+
+def test_a_class_that_decodes_and_does_not_encode_writes_nothing_wrong() -> None:
+    """``encode(values) == cls(values)`` holds only where ``decode`` is the inner tensor."""
+
+    class Half(WrapperTensor):
+        a: torch.Tensor
+        fallback = Fallback.PLAIN
+
+        def decode(self) -> torch.Tensor:
+            return self.a * 2
+
+    def assign(w: Any) -> None:
+        w[0] = 5.0
+
+    writes = (
+        lambda w: w.add_(1),
+        lambda w: w.copy_(torch.ones(2)),
+        assign,
+        lambda w: type(w).from_plain(torch.ones(2)),
+    )
+    for write in writes:
+        half = Half(torch.ones(2))
+        with pytest.raises(LaminaError, match="encode"):
+            write(half)
+        assert half.to_plain().tolist() == [2, 2]
+    assert Half(torch.ones(2)).to(torch.float64).tolist() == [2, 2]

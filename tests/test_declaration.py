@@ -434,3 +434,24 @@ def test_a_protocol_method_of_the_author_is_refused_and_the_way_named(name: str)
 
     with pytest.raises(DeclarationError, match=name):
         make_class({"elem": torch.Tensor}, **{name: classmethod(own)})
+
+
+@pytest.mark.parametrize("name", ["outer_metadata", "encode"])
+def test_a_classmethod_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"{name} is no classmethod.*@classmethod"):
+        type("Made", (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor}, name: lambda self, values: values})
+
+
+@pytest.mark.parametrize("annotation", [list, dict[str, int], set])
+def test_a_context_that_can_never_be_hashed_is_refused(annotation: Any) -> None:
+    with pytest.raises(DeclarationError, match="'items' is a .* can't be hashed"):
+        type("Made", (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor, "items": annotation}})
+
+
+def test_a_misspelt_tensor_annotation_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="'other' can't be evaluated"):
+        type(
+            "Made",
+            (WrapperTensor,),
+            {"__annotations__": {"elem": torch.Tensor, "other": "torch.Tensr"}, "__module__": __name__},
+        )

@@ -383,3 +383,14 @@ def test_operators_of_a_library_can_have_rules() -> None:
 
         out = torch.ops.lamina_test_rules.twice(cls(torch.ones(2)), by=5)
         assert torch.equal(out.elem, torch.full((2,), 5.0))
+
+
+def test_implements_without_parentheses_is_refused() -> None:
+    class Bare(WrapperTensor):
+        elem: torch.Tensor
+
+    with pytest.raises(RegistrationError, match="no operator overload"):
+
+        @Bare.implements
+        def answer(op: Any, self: Any) -> Any:
+            return self

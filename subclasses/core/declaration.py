@@ -120,6 +120,12 @@ def _context(cls: type, name: str, annotation: Any) -> Role:
             f"the annotation of {name!r} mixes a tensor with what flattening does not know: {annotation}",
             f"Write `{name}: torch.Tensor`, `torch.Tensor | None` or `tuple[torch.Tensor, ...]`.",
         )
+    if annotation in (list, dict, set) or typing.get_origin(annotation) in (list, dict, set):
+        raise DeclarationError(
+            cls.__name__,
+            f"the context {name!r} is a {annotation}, which can't be hashed",
+            "Context guards compilation: use a tuple, a frozenset or a frozen dataclass.",
+        )
     return Role.CONTEXT
 
 
@@ -129,7 +135,7 @@ def evaluate(cls: type, name: str, text: str) -> Any:
     try:
         return eval(text, dict(module), dict(vars(cls)))  # noqa: S307 - the class author's own annotation
     except Exception as error:
-        if "Tensor" in text:
+        if "Tensor" in text or not isinstance(error, NameError):
             raise DeclarationError(
                 cls.__name__,
                 f"the annotation of {name!r} can't be evaluated: {text!r} ({error})",

@@ -130,14 +130,14 @@ class RuleResultError(LaminaError, RuntimeError):
         super().__init__(f"the rule of {cls.__name__} for {op} at {where} {problem}")
 
 
-class CodecError(LaminaError, RuntimeError):
-    """An author's ``decode`` or ``encode`` returned what it can't have meant."""
+class CodecError(LaminaError, NotImplementedError):
+    """An author's ``decode`` or ``encode`` is missing, or returned what it can't have meant."""
 
     def __init__(self, cls: type, method: str, problem: str) -> None:
         self.cls, self.method = cls, method
         super().__init__(
-            f"{cls.__name__}.{method} {problem}. decode() returns a tensor with the shape and dtype of the wrapper "
-            f"(outer_metadata says which), encode(values, **context) a {cls.__name__}."
+            f"{cls.__name__}.{method} {problem}. A method decode(self) returns a tensor with the shape and dtype of the "
+            f"wrapper (outer_metadata says which), a classmethod encode(cls, values, **context) a {cls.__name__}."
         )
 
 

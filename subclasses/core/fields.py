@@ -79,3 +79,13 @@ def field_attributes(wrapper: Any) -> list[str]:
     names: list[str] = list(cls.__tensor_flatten__(wrapper)[0])
     names += [f"{f.name}_count" for f in cls.declaration.of(Role.RUN)]
     return names + [f.name for f in cls.declaration.of(Role.CONTEXT, Role.OPTIONAL) if f.name not in names]
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Whether two wrappers agree in class, context and the shapes and dtypes of their inner tensors."""
+    if type(a) is not type(b) or context_of(a) != context_of(b):
+        return False
+    mine, theirs = list(inner_tensors(a)), list(inner_tensors(b))
+    return len(mine) == len(theirs) and all(
+        m.shape == t.shape and m.dtype == t.dtype for m, t in zip(mine, theirs, strict=True)
+    )

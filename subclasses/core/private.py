@@ -247,7 +247,7 @@ def name_of_packet(packet: OpOverloadPacket) -> str:
 
 def is_tracing() -> bool:
     """Dynamo, export or ``make_fx`` is at work. Their modes are off inside a handler of ours, and can't be asked."""
-    return torch.compiler.is_compiling() or torch.fx._symbolic_trace._is_fx_tracing_flag
+    return torch.compiler.is_compiling() or bool(torch.fx._symbolic_trace.is_fx_symbolic_tracing())
 
 
 def reference_count(tensor: torch.Tensor) -> int:

@@ -42,15 +42,20 @@ class RuleBook(dict[Key, Rule]):
 
     def add(self, keys: tuple[Any, ...], function: Callable[..., Any], *, override: bool) -> None:
         """Registers ``function`` for each of ``keys``, or for none of them if one is wrong."""
-        if not keys:
-            raise RegistrationError(
-                "implements() needs at least one operator, e.g. implements(torch.ops.aten.mm.default)"
-            )
         rules = [_rule(key, function) for key in keys]
         for rule in rules:
             if rule.key in self and not override:
                 raise RuleConflictError(self.owner, rule.key, self[rule.key].where, rule.where)
         self.update({rule.key: rule for rule in rules})
+
+
+def check_keys(keys: tuple[Any, ...]) -> None:
+    """Refuses what is no key of a rule, before the rule is there: ``@Cls.implements`` without parentheses gets here."""
+    if not keys:
+        raise RegistrationError("implements() needs at least one operator, e.g. implements(torch.ops.aten.mm.default)")
+    for key in keys:
+        if not isinstance(key, Kind):
+            _check_overload(key)
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from .codec import decoded, encoded
 from .errors import GeometryError
-from .fields import context_of, inner_tensors, is_wrapper, map_inner
+from .fields import context_of, inner_tensors, is_wrapper, map_inner, same_structure
 from .plain import decoding
 from .private import OpOverload
 from .rules import RuleBook
@@ -102,16 +102,6 @@ def _is_pinned(op: OpOverload, self: Any, device: torch.device | None = None) ->
 def _record_stream(op: OpOverload, self: Any, s: Any) -> None:
     for tensor in inner_tensors(self):
         tensor.record_stream(s)
-
-
-def same_structure(a: Any, b: Any) -> bool:
-    """Whether two wrappers agree in class, context and the shapes and dtypes of their inner tensors."""
-    if type(a) is not type(b) or context_of(a) != context_of(b):
-        return False
-    mine, theirs = list(inner_tensors(a)), list(inner_tensors(b))
-    return len(mine) == len(theirs) and all(
-        m.shape == t.shape and m.dtype == t.dtype for m, t in zip(mine, theirs, strict=True)
-    )
 
 
 def structural_rules(owner: str) -> RuleBook:

@@ -10,11 +10,11 @@ import torch
 from . import convert, copying
 from .boundary import dispatch
 from .checks import check_fields
-from .codec import encoded
+from .codec import Codec
 from .compiling import Compilable
 from .declaration import Declaration, Role, declare
-from .errors import DeclarationError, RegistrationError, UnwrittenError
-from .fields import context_of, inner_tensors, tensors_in
+from .errors import DeclarationError, RegistrationError
+from .fields import tensors_in
 from .function_table import FunctionBook, update_torch_function
 from .geometry import OuterMetadata, carry_bits
 from .memory import Memoryless, Unset
@@ -22,10 +22,10 @@ from .policy import Fallback, Gradients
 from .printing import text_of
 from .private import OpOverload, disabled_torch_function
 from .resolver import resolve
-from .rules import RuleBook
+from .rules import RuleBook, check_keys
 from .schema import as_dispatched, facts_of
 from .sharding import Shardable
-from .structural import same_structure, structural_rules
+from .structural import structural_rules
 from .table import Table
 from .template import Generated, generate
 
@@ -33,7 +33,7 @@ Self = TypeVar("Self", bound="WrapperTensor")
 _OPTIONS = frozenset({"fallback", "precedence", "gradients"})
 
 
-class WrapperTensor(Memoryless, Compilable, Shardable):
+class WrapperTensor(Codec, Memoryless, Compilable, Shardable):
     """Base class of tensors that hold inner tensors and have no storage of their own.
 
     The body of a subclass declares its fields: ``torch.Tensor`` (or ``torch.Tensor | None``,
@@ -59,6 +59,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
     _rules: ClassVar[RuleBook] = structural_rules("WrapperTensor")
     _function_rules: ClassVar[FunctionBook] = FunctionBook("WrapperTensor")
     _l_bits: ClassVar[bool] = False  # an instance whose outer tensor has a conj or neg bit says True
+    _own_names: ClassVar[frozenset[str]]  # what the class and its ancestors define, up to this one
     _bits_from: ClassVar[str | None]
     _table: ClassVar[Table]
     _generated: ClassVar[Generated]
@@ -93,58 +94,9 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
         return OuterMetadata(tensor.size(), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
 
     @classmethod
-    def encode(cls: type[Self], values: torch.Tensor, **context: Any) -> Self:
-        """An instance that stands for ``values`` (plain, taking no part in autograd). The other half of ``decode``."""
-        single = cls.declaration.single
-        if single is None:
-            raise NotImplementedError(
-                f"{cls.__name__} has to say how values become inner tensors: write a classmethod "
-                "encode(cls, values, **context)"
-            )
-        return cls(**{single.name: values}, **context)
-
-    @classmethod
-    def can_encode(cls) -> bool:
-        """Whether the class says how values become inner tensors, or has one inner tensor that is the values."""
-        return cls.declaration.single is not None or bool(_overridden(cls) & {"encode", "stage"})
-
-    def decode(self) -> torch.Tensor:
-        """The values that this instance stands for, one level of wrapping taken off; below autograd."""
-        single = type(self).declaration.single
-        if single is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} has to say what it stands for: write a method decode(self)"
-            )
-        inner: torch.Tensor = getattr(self, single.name)
-        return inner
-
-    @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """For observers: wraps ``run(args, kwargs)``, this class's answer to ``op``, once, when its entry is made."""
         return run
-
-    def store(self, values: torch.Tensor) -> None:
-        """Writes ``values`` (broadcast to the shape of this tensor) into the inner tensors, in place and with this
-        instance's own context. Their addresses stay.
-
-        Raises:
-            UnwrittenError: ``values`` encode to inner tensors of other shapes; nothing was changed.
-        """
-        self.stage(values)()
-
-    def stage(self, values: torch.Tensor) -> Callable[[], None]:
-        """The two halves of ``store``: encodes and checks now; what is returned writes, and can't fail."""
-        new = encoded(type(self), values.to(self.dtype).expand(self.shape), context_of(self))
-        if not same_structure(self, new):
-            op = torch.ops.aten.copy_.default
-            raise UnwrittenError(op, type(self), "the new values encode to inner tensors of other shapes")
-        pairs = list(zip(inner_tensors(self), inner_tensors(new), strict=True))
-
-        def write() -> None:
-            for target, source in pairs:
-                target.copy_(source)
-
-        return write
 
     @classmethod
     def carry_bits(cls, wrapper: WrapperTensor) -> None:
@@ -177,6 +129,7 @@ class WrapperTensor(Memoryless, Compilable, Shardable):
             RuleConflictError: this class has a rule for the key, and ``override`` is not set.
         """
         _refuse_base(cls)
+        check_keys(keys)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             cls._rules.add(keys, function, override=override)
@@ -243,10 +196,11 @@ def _refuse_base(cls: type[WrapperTensor]) -> None:
 
 def _set_up(cls: type[WrapperTensor]) -> None:
     cls.declaration = declare(cls, WrapperTensor, _OPTIONS)
+    cls._own_names = frozenset(_overridden(cls))
     _check_options(cls)
     cls._rules, cls._function_rules = RuleBook(cls.__name__), FunctionBook(cls.__name__)
     cls._table = Table(cls, resolve)
-    says_metadata = "outer_metadata" in _overridden(cls)
+    says_metadata = "outer_metadata" in cls._own_names
     cls._generated = generate(cls.__name__, cls.declaration, says_metadata)
     first = cls.declaration.inner[0]
     cls._bits_from = None if says_metadata or first.role is Role.RUN else first.name
@@ -267,6 +221,9 @@ def _check_options(cls: type[WrapperTensor]) -> None:
             raise DeclarationError(
                 cls.__name__, f"{name} = {getattr(cls, name)!r} is no {kind.__name__}", f"Use a {kind.__name__}."
             )
+    for name in ("outer_metadata", "encode"):
+        if name in vars(cls) and not isinstance(vars(cls)[name], classmethod):
+            raise DeclarationError(cls.__name__, f"{name} is no classmethod", "Put @classmethod before it.")
     if "store" in vars(cls):
         raise DeclarationError(cls.__name__, "it overrides store()", "Override stage(), of which store() is made.")
     if cls.fallback is Fallback.UNWRAP and cls.declaration.single is None:
