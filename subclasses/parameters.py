@@ -35,6 +35,7 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     optimizer that holds it trains on; so do ties, ``requires_grad``, ``.grad``, hooks and attributes. Buffers and the
     other parameters stay plain, and get plain gradients.
 
+    >>> import torch
     >>> import lamina
     >>> class Grams(lamina.WrapperTensor):
     ...     elem: torch.Tensor

@@ -54,7 +54,7 @@ class Codec(torch.Tensor):
         single = cls.declaration.single
         if single is None or not cls.can_encode():
             raise CodecError(cls, "encode", "is missing: nothing says how values become inner tensors")
-        return cls(**{single.name: values}, **context)  # type: ignore[no-any-return]
+        return cls(**{single.name: values}, **context)
 
     @classmethod
     def can_encode(cls) -> bool:

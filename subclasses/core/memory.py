@@ -11,7 +11,7 @@ from .errors import DataSwapError, PlainOnlyError, UnbuiltError
 from .fields import field_attributes, leaf_tensors, map_inner
 from .geometry import match_geometry, take_bits
 from .policy import Fallback
-from .private import share_storage
+from .private import share_storage, untyped
 from .report import describe
 
 Self = TypeVar("Self", bound="Memoryless")
@@ -118,6 +118,6 @@ class Memoryless(torch.Tensor):
 
 def _has_memory(storage: torch.UntypedStorage | torch.TypedStorage) -> bool:
     try:
-        return storage.data_ptr() != 0
+        return (untyped(storage) if isinstance(storage, torch.TypedStorage) else storage).data_ptr() != 0
     except RuntimeError:  # torch's own refusal: the storage of a wrapper
         return False

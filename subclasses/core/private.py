@@ -94,6 +94,7 @@ def cache_key(tensor: torch.Tensor) -> Any:
 
 # Whether two tensors share storage, wrappers included: their outer storages.
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
+is_functorch_level: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> None:
@@ -103,9 +104,6 @@ def accept_plain_tangents(coerce: Callable[[torch.Tensor, Any, Any], Any]) -> No
     lack of it means.
     """
     torch.Tensor.__coerce_same_metadata_as_tangent__ = coerce  # type: ignore[attr-defined]
-
-
-is_functorch_level: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class metadata_only:  # noqa: N801 - reads as the scope that it is
@@ -240,9 +238,11 @@ def never_compile(function: Callable[..., Any]) -> None:
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
 
 
-def name_of_packet(packet: OpOverloadPacket) -> str:
-    """``aten::add``, for ``torch.ops.aten.add``."""
-    return packet._qualified_op_name
+# ``aten::add``, for ``torch.ops.aten.add``.
+name_of_packet: Callable[[OpOverloadPacket], str] = attrgetter("_qualified_op_name")
+
+# The storage under a typed one, whose public ``untyped()`` warns that typed storages will go.
+untyped: Callable[[torch.TypedStorage], torch.UntypedStorage] = attrgetter("_untyped_storage")
 
 
 def is_tracing() -> bool:
