@@ -152,6 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .report import as_json, parse, print_results
 
     chosen = parse(arguments)
+    if chosen.plot and not chosen.plot.resolve().parent.is_dir():
+        print(f"--plot {chosen.plot}: there is no folder {chosen.plot.resolve().parent}", file=sys.stderr)
+        return 2  # before minutes are spent
     settings = Settings(clock=time.thread_time_ns if chosen.cpu_time else time.perf_counter_ns)
     results = run(Options(tuple(chosen.op), chosen.quick, chosen.layers, settings), print_step)
     if chosen.json:

@@ -444,7 +444,7 @@ def test_a_classmethod_that_is_none_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("annotation", [list, dict[str, int], set])
 def test_a_context_that_can_never_be_hashed_is_refused(annotation: Any) -> None:
-    with pytest.raises(DeclarationError, match="'items' is a .* can't be hashed"):
+    with pytest.raises(DeclarationError, match=r"'items' is a .* can't be hashed"):
         type("Made", (WrapperTensor,), {"__annotations__": {"elem": torch.Tensor, "items": annotation}})
 
 

@@ -136,8 +136,8 @@ class CodecError(LaminaError, NotImplementedError):
     def __init__(self, cls: type, method: str, problem: str) -> None:
         self.cls, self.method = cls, method
         super().__init__(
-            f"{cls.__name__}.{method} {problem}. A method decode(self) returns a tensor with the shape and dtype of the "
-            f"wrapper (outer_metadata says which), a classmethod encode(cls, values, **context) a {cls.__name__}."
+            f"{cls.__name__}.{method} {problem}. A method decode(self) returns a tensor with the shape and dtype of "
+            f"the wrapper (outer_metadata says which), a classmethod encode(cls, values, **context) a {cls.__name__}."
         )
 
 
