@@ -35,14 +35,11 @@ def wrap_parameters(module: nn.Module, wrap: Wrap, *, where: Where | None = None
     optimizer that holds it trains on; so do ties, ``requires_grad``, ``.grad``, hooks and attributes. Buffers and the
     other parameters stay plain, and get plain gradients.
 
-    >>> import torch
     >>> import lamina
-    >>> class Grams(lamina.WrapperTensor):
-    ...     elem: torch.Tensor
-    ...     fallback = lamina.Fallback.UNWRAP
-    >>> model = wrap_parameters(nn.Linear(2, 1), Grams, where=lambda name, module, parameter: name == "weight")
+    >>> only_weights = lambda name, module, parameter: name == "weight"
+    >>> model = wrap_parameters(nn.Linear(2, 1), lamina.LoggingTensor, where=only_weights)
     >>> wrapped_parameters(model)
-    {'weight': <class '...Grams'>}
+    {'weight': <class '...LoggingTensor'>}
 
     Wrapping again puts a second layer around the first. A module that ``torch.compile`` returned recompiles; its names
     are those before compiling. What was wrapped is logged (``logging.getLogger("lamina")``, INFO). As ever in torch,
