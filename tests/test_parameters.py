@@ -1034,3 +1034,27 @@ def test_a_recurrent_module_is_as_before_when_wrapping_fails() -> None:
 def test_wrong_arguments_are_named(call: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         call()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("weights_only", [False, True])
+def test_a_whole_step_may_be_compiled_with_graph_breaks(layers: int, weights_only: bool) -> None:
+    """Backward and the optimizer run between compiled pieces, where Dynamo's frame hook is on."""
+    plain = mlp()
+    wrapped = copy.deepcopy(plain)
+    for _ in range(layers):
+        lamina.wrap_parameters(wrapped, Transparent, where=weights if weights_only else None)
+    x = torch.randn(5, next(plain.parameters()).shape[1])
+    for model in (plain, wrapped):  # both compiled: the compiled optimizer rounds in another order than the eager one
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+        def step(model: nn.Module = model, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        run = torch.compile(step, backend="aot_eager")
+        for _ in range(3):
+            run()
+    for p, q in zip(plain.parameters(), wrapped.parameters(), strict=True):
+        assert torch.equal(p, q.to_plain() if isinstance(q, Transparent) else q)

@@ -9,7 +9,7 @@ import torch
 from . import copying
 from .fields import is_wrapper_class
 from .policy import Fallback
-from .private import accept_plain_tangents
+from .private import accept_plain_tangents, never_compile
 
 
 def from_plain_tangent(values: torch.Tensor, context: Any, expected_type: Any = None) -> Any:
@@ -25,6 +25,7 @@ def from_plain_tangent(values: torch.Tensor, context: Any, expected_type: Any = 
 
 
 accept_plain_tangents(from_plain_tangent)
+never_compile(from_plain_tangent)
 
 
 class Compilable(torch.Tensor):
@@ -46,3 +47,6 @@ class Compilable(torch.Tensor):
             inner = {name: getattr(self, name) for name in self.__tensor_flatten__()[0]}
             return type(self).__tensor_unflatten__(inner, context, self.size(), self.stride())
         return None
+
+
+never_compile(Compilable.__coerce_same_metadata_as_tangent__)

@@ -15,7 +15,7 @@ import torch
 
 from .declaration import Declaration, Field, Role
 from .geometry import carry_bits
-from .private import make_wrapper
+from .private import make_wrapper, never_compile
 
 
 class Generated(NamedTuple):
@@ -69,6 +69,7 @@ def generate(name: str, declaration: Declaration, overridden: bool) -> Generated
     functions = [scope[f] for f in Generated._fields]
     for function in functions:
         function.__qualname__ = f"{name}.{function.__name__}"
+        never_compile(function)  # AOTAutograd calls them at run time, between the pieces of a compiled step
     return Generated(*functions)
 
 
