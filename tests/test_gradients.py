@@ -656,6 +656,8 @@ def test_a_decoding_class_over_wrappers_gets_a_plain_gradient() -> None:
     qdata, scale = torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1)
     weight = lamina.ScaledInt8Tensor(lamina.LoggingTensor(qdata), lamina.LoggingTensor(scale)).requires_grad_()
     plain = torch.ones(2, 2, requires_grad=True)
-    (weight * plain).sum().backward()
-    assert type(weight.grad) is torch.Tensor
-    assert type(plain.grad) is torch.Tensor
+    for product in (torch.mul, torch.mm):  # the fallback, and a rule
+        weight.grad = plain.grad = None
+        product(weight, plain).sum().backward()
+        assert type(weight.grad) is torch.Tensor, product
+        assert type(plain.grad) is torch.Tensor, product

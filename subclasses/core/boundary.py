@@ -116,7 +116,7 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.is_grad_enabled():
             for tensor in tensors_in((args, kwargs)):
-                if type(tensor) is not cls:
+                if type(tensor) is not cls or _holds_wrappers(tensor):
                     keep_gradient(tensor)
         out = with_math_bits(invoke, args, kwargs) if _needs_bits(facts, args, kwargs) else invoke(args, kwargs)
         if out is NotImplemented:
@@ -130,6 +130,11 @@ def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
         return settle(facts.results, out, args, kwargs, lambda value: _own(value, args))
 
     return where_views_work(facts, run)
+
+
+def _holds_wrappers(wrapper: Any) -> bool:
+    """Its rules compute with inner wrappers then, and that is what arrives as its gradient."""
+    return wrapper.requires_grad and any(is_wrapper(t) for t in inner_tensors(wrapper))
 
 
 def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
