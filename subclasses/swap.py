@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -57,13 +58,22 @@ class WrapResultError(LaminaError, ValueError):
 Taken = dict[int, tuple[str, torch.Tensor]]  # inner tensors by id, with the name of their parameter; keeps them alive
 
 
+def _called(name: str, parameter: nn.Parameter, wrap: Wrap) -> torch.Tensor:
+    try:
+        return wrap(parameter.detach())
+    except Exception as error:
+        if sys.version_info >= (3, 11):  # what wrap raised stays what it is; it says where, where Python can
+            error.add_note(f"raised by wrap() for the parameter {name!r}; all parameters are as they were")
+        raise
+
+
 def wrapped(name: str, parameter: nn.Parameter, wrap: Wrap, taken: Taken) -> nn.Parameter:
     """``wrap`` of the parameter, as a Parameter. ``taken``: the inner tensors of the parameters before it.
 
     Raises:
         WrapResultError: what ``wrap`` returned can't stand for ``parameter``.
     """
-    result = wrap(parameter.detach())
+    result = _called(name, parameter, wrap)
     kind = type(result).__name__
     if not isinstance(result, WrapperTensor):
         raise WrapResultError(name, parameter, f"returned a {kind}", "Return a lamina.WrapperTensor.")

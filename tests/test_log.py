@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import lamina
 from lamina.subclasses.logging_tensor import Log, LogHandle, active_log
 from lamina.subclasses.logging_tensor.scope import LIVE, muted
 
@@ -288,3 +289,9 @@ def test_a_log_and_its_records_are_free_of_cycles() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("sink", ["trace.json", lamina.ListSink, None])
+def test_what_is_no_sink_is_refused_at_once(sink: Any) -> None:
+    with pytest.raises(TypeError, match="takes sinks"):
+        Log(sink)

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -1058,3 +1059,13 @@ def test_a_whole_step_may_be_compiled_with_graph_breaks(layers: int, weights_onl
             run()
     for p, q in zip(plain.parameters(), wrapped.parameters(), strict=True):
         assert torch.equal(p, q.to_plain() if isinstance(q, Transparent) else q)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions take notes from Python 3.11")
+def test_what_wrap_raises_names_the_parameter() -> None:
+    def fail(t: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no")
+
+    with pytest.raises(KeyError) as caught:
+        lamina.wrap_parameters(mlp(), fail, where=weights)
+    assert "'0.weight'" in caught.value.__notes__[0]

@@ -75,6 +75,9 @@ class Log(Tallied):
     """
 
     def __init__(self, *sinks: Sink) -> None:
+        for sink in sinks:
+            if isinstance(sink, type) or not isinstance(sink, Sink):
+                raise TypeError(f"Log(*sinks) takes sinks, such as JsonLinesSink(path), got {sink!r}")
         self._outlets = [_Outlet(sink) for sink in sinks or (ListSink(),)]
         self.tally = Tally()
         self._indices = itertools.count()

@@ -10,11 +10,12 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from .record import OpRecord
 
 
+@runtime_checkable
 class Sink(Protocol):
     """What a log writes to."""
 
