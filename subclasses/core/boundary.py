@@ -109,12 +109,13 @@ def _order(first: Any, types: tuple[type, ...]) -> list[Any]:
 def by_rule(cls: Any, facts: OpFacts, rule: Rule) -> Runner:
     """The runner of an author's rule, with what authors forget: aliasing, identity of written arguments, math bits."""
     op, call, takes_tuple = facts.op, rule.call, isinstance(rule.key, Kind)
+    mixes = len(facts.tensors) > 1 or any(a.listed for a in facts.tensors)  # another class may be among the operands
 
     def invoke(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(op, args, kwargs) if takes_tuple else call(op, *args, **kwargs)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if torch.is_grad_enabled():
+        if mixes and torch.is_grad_enabled():
             for tensor in tensors_in((args, kwargs)):
                 if type(tensor) is not cls or _holds_wrappers(tensor):
                     keep_gradient(tensor)
