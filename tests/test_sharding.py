@@ -125,3 +125,27 @@ def test_an_inner_tensor_that_does_not_follow_dim_0_is_refused() -> None:
     tensor = Scaled(torch.ones(4, 3), torch.ones(1, 1))
     with pytest.raises(lamina.ShardingError, match=r"\(1, 1\).*scale of shape \(rows, 1\)"):
         tensor.fsdp_pre_all_gather(Mesh(), torch.Size([8, 3]), (3, 1), None, None)
+
+
+class Rows(lamina.WrapperTensor):
+    elem: torch.Tensor
+    scale: torch.Tensor
+    fallback = lamina.Fallback.PLAIN
+
+    def decode(self) -> torch.Tensor:
+        return self.elem * self.scale
+
+
+@pytest.mark.parametrize("gathered", [1, 2])
+def test_leaves_that_a_world_of_one_does_not_gather_are_the_shards_own(gathered: int) -> None:
+    class Mesh:
+        def size(self) -> int:
+            return 1
+
+    shard = Rows(torch.ones(4, 3), torch.full((4, 1), 2.0))
+    leaves, rows = shard.fsdp_pre_all_gather(Mesh(), torch.Size([4, 3]), (3, 1), None, None)
+    outputs = tuple(leaf.clone() for leaf in leaves)[:gathered]
+    whole, to_free = shard.fsdp_post_all_gather(outputs, rows, torch.float32)
+    assert torch.equal(whole.to_plain(), shard.to_plain())
+    assert len(to_free) == gathered
+    assert all(t.data_ptr() == o.data_ptr() for t, o in zip(to_free, outputs, strict=True))

@@ -31,8 +31,10 @@ def leaves_to_gather(
 
 
 def from_gathered(shard: Any, gathered: Sequence[torch.Tensor], rows: int) -> Any:
-    """The whole wrapper: ``shard`` with the gathered leaves, cut to ``rows``, in place of its own."""
-    return _replaced(shard, iter([leaf[:rows] for leaf in gathered]))
+    """The whole wrapper: ``shard`` with the gathered leaves, cut to ``rows``, in place of its own. In a world of one
+    torch gathers the first leaf only: the others of the shard are those of the whole."""
+    leaves = [leaf[:rows] for leaf in gathered]
+    return _replaced(shard, iter(leaves + list(leaf_tensors(shard))[len(leaves) :]))
 
 
 def _padded(leaf: torch.Tensor, rows: int) -> torch.Tensor:
@@ -68,4 +70,4 @@ class Shardable(torch.Tensor):
         if out is not None:
             return None
         whole = from_gathered(self, all_gather_outputs, metadata)
-        return whole, tuple(leaf_tensors(whole))
+        return whole, tuple(leaf_tensors(whole))[: len(all_gather_outputs)]  # FSDP2 frees these, not the shard's own

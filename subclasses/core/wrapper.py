@@ -144,7 +144,8 @@ class WrapperTensor(Codec, Memoryless, Compilable, Shardable):
         cls, *keys: Any, override: bool = False
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Registers ``rule(func, *args, **kwargs)`` for public functions, before autograd. Inside it the
-        table is off, so that ``func(...)`` runs the ordinary path. Costs every op of the class
+        table is off, so that ``func(...)`` runs the ordinary path. Torch asks the outer type only: inside another
+        wrapper these rules are not asked. Costs every op of the class
         5 us: ``__torch_function__`` is disabled while no function is registered."""
         _refuse_base(cls)
 

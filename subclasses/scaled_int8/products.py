@@ -2,7 +2,8 @@
 
 A scale that is shared along the contracted dim is a factor of each result column (or row): ``x @ (q s) = (x @ q) s``.
 One that differs along it goes into the other operand first: ``x @ (s q) = (x s) @ q``. The first is what ``linear``
-asks for, the second what its backward does.
+asks for, the second what its backward does. The unscaled product is up to 127 * K times the operand: activations within
+that of the largest number of their dtype overflow, where the dequantized product might not.
 """
 
 from __future__ import annotations
