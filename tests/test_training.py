@@ -132,15 +132,16 @@ def test_each_fused_optimizer_is_covered() -> None:
     assert {cls for cls in DENSE if has(cls, "fused") and runs_fused(cls)} == FUSED_ON_CPU
 
 
+@pytest.mark.parametrize("wrapper", [Transparent, lamina.LoggingTensor])
 @pytest.mark.parametrize(("cls", "way"), variants())
-def test_an_optimizer_built_after_wrapping_trains_as_plain(cls: Any, way: dict[str, Any]) -> None:
-    expected, net = model(), lamina.wrap_parameters(model(), Transparent)
+def test_an_optimizer_built_after_wrapping_trains_as_plain(wrapper: Any, cls: Any, way: dict[str, Any]) -> None:
+    expected, net = model(), lamina.wrap_parameters(model(), wrapper)
     optimizers = [maker(cls, way)(m) for m in (expected, net)]
     start = snapshot(expected, optimizers[0])
     for m, optimizer in zip((expected, net), optimizers, strict=True):
         train(m, optimizer)
-    assert all(type(p) is Transparent for p in net.parameters())
-    assert all(type(p.grad) is Transparent for p in net.parameters())
+    assert all(type(p) is wrapper for p in net.parameters())
+    assert all(type(p.grad) is wrapper for p in net.parameters())
     assert not torch.equal(snapshot(net, optimizers[1])[0], start[0])
     assert_same(snapshot(net, optimizers[1]), snapshot(expected, optimizers[0]))
 
