@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -134,6 +135,11 @@ def _plain(leaf: Any) -> Any:
         return leaf.to_plain()
     if is_dataclass(leaf) and not isinstance(leaf, type):
         return replace(leaf, **{f.name: map_nested(_plain, getattr(leaf, f.name)) for f in fields(leaf) if f.init})
+    if isinstance(leaf, (MutableMapping, MutableSequence)):  # a class of its own, which pytree does not look into
+        unwrapped: Any = copy.copy(leaf)
+        for key in leaf if isinstance(leaf, MutableMapping) else range(len(leaf)):
+            unwrapped[key] = map_nested(_plain, leaf[key])
+        return unwrapped
     return leaf
 
 

@@ -1069,3 +1069,28 @@ def test_what_wrap_raises_names_the_parameter() -> None:
     with pytest.raises(KeyError) as caught:
         lamina.wrap_parameters(mlp(), fail, where=weights)
     assert "'0.weight'" in caught.value.__notes__[0]
+
+
+def test_plain_outputs_reach_into_containers_that_pytree_does_not_know() -> None:
+    class Named(dict[str, Any]):
+        pass
+
+    class Listed(list[Any]):
+        pass
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.layer(x)
+            self.given = Named(y=y, more=Listed([y, (y, 3)]))
+            return self.given
+
+    net = lamina.wrap_parameters(Net(), Transparent, outputs="plain")
+    out = net(torch.ones(1, 2))
+    assert (type(out), type(out["more"])) == (Named, Listed)
+    assert [type(t) for t in (out["y"], out["more"][0], out["more"][1][0])] == [torch.Tensor] * 3
+    assert out["more"][1][1] == 3
+    assert type(net.given["y"]) is Transparent  # what the module keeps for itself is not written to

@@ -149,3 +149,10 @@ def test_leaves_that_a_world_of_one_does_not_gather_are_the_shards_own(gathered:
     assert torch.equal(whole.to_plain(), shard.to_plain())
     assert len(to_free) == gathered
     assert all(t.data_ptr() == o.data_ptr() for t, o in zip(to_free, outputs, strict=True))
+
+
+def test_the_rows_that_pad_the_last_shard_are_cut_off() -> None:
+    shard = Rows(torch.ones(2, 3), torch.full((2, 1), 2.0))
+    gathered = (torch.ones(4, 3), torch.full((4, 1), 2.0))
+    whole, _ = shard.fsdp_post_all_gather(gathered, 3, torch.float32)
+    assert whole.shape == (3, 3)
