@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows: sizes, the direction of imports, one module for private torch API."""
+"""The rules of the house that no linter knows: sizes, the direction of imports, one folder for private torch API."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MODULES = sorted(path for init in ROOT.glob("*/__init__.py") for path in init.pa
 ORDER = ["subclasses", "modes", "conformance", "bench", "front"]
 # In subclasses/, these bring types together; any other module or folder there stands on core alone.
 TOGETHER = {"__init__", "interop", "parameters"}
-# The one module that may use private torch API, and the part that writes wrappers as one does without lamina.
-PRIVATE_API = ("subclasses/core/private.py", "bench/")
+# The one folder that may use private torch API, and the part that writes wrappers as one does without lamina.
+PRIVATE_API = ("subclasses/core/private/", "bench/")
 
 CORE = ROOT / "subclasses" / "core"
 # DecodedView is a wrapper itself, and the fallback that makes one is below all wrappers.
@@ -106,16 +106,19 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_imports_in_the_core_point_up_the_list_of_its_readme() -> None:
     heads = [line.split("|")[1] for line in (CORE / "README.md").read_text().splitlines() if line.startswith("| `")]
-    listed = [name for head in heads for name in re.findall(r"`(\w+)\.py`", head)]
-    assert sorted(listed) == sorted(path.stem for path in CORE.glob("*.py") if path.stem != "__init__")
+    listed = [name for head in heads for name in re.findall(r"`(\w+)(?:\.py|/)`", head)]
+    modules = {name: list((CORE / name).glob("*.py")) or [CORE / f"{name}.py"] for name in listed}
+    there = [path.stem for path in CORE.glob("*.py")] + [init.parent.name for init in CORE.glob("*/__init__.py")]
+    assert sorted([*listed, "__init__"]) == sorted(there)
     core = "lamina.subclasses.core."
     imported = {
         (module, name.removeprefix(core).partition(".")[0])
         for module in listed
-        for name in imports_of_lamina(CORE / f"{module}.py")
+        for path in modules[module]
+        for name in imports_of_lamina(path)
         if name.startswith(core)
     }
-    assert {(a, b) for a, b in imported if listed.index(a) <= listed.index(b)} == CORE_IMPORTS_DOWN
+    assert {(a, b) for a, b in imported if a != b and listed.index(a) <= listed.index(b)} == CORE_IMPORTS_DOWN
 
 
 @each_module
@@ -129,7 +132,7 @@ def test_types_stand_on_the_core_alone(path: Path) -> None:
 
 
 @each_module
-def test_private_torch_api_stays_in_one_module(path: Path) -> None:
+def test_private_torch_api_stays_in_one_folder(path: Path) -> None:
     if path.relative_to(ROOT).as_posix().startswith(PRIVATE_API):
         return
     assert sorted({name for name in names_of_torch(path) if is_private_torch(name)}) == []
@@ -137,7 +140,7 @@ def test_private_torch_api_stays_in_one_module(path: Path) -> None:
 
 
 def test_private_torch_api_is_recognized() -> None:
-    (private,) = (path for path in MODULES if path.name == "private.py")
-    assert any(is_private_torch(name) for name in names_of_torch(private))
-    assert "_backward_hooks" in private_attributes(private)
+    private = [path for path in MODULES if path.parent == CORE / "private"]
+    assert any(is_private_torch(name) for path in private for name in names_of_torch(path))
+    assert "_backward_hooks" in set[str]().union(*map(private_attributes, private))
     assert not is_private_torch("torch.Tensor.__torch_dispatch__")
