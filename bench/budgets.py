@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from .budget import Budget
 from .ours import LOGGING, TRANSPARENT
 from .peers import HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR
 from .results import Figure, Results
@@ -17,32 +17,19 @@ AT_LEAST_FASTER = {TORCH_LOGGING: 3.0, TWO_TENSOR: 6.0}
 AT_MOST_GROWTH = 1.15
 
 
-@dataclass(frozen=True)
-class Budget:
-    """A ratio that was promised to be at most `at_most`, and the one measured (None: not measured in this run)."""
-
-    text: str
-    at_most: float
-    measured: Summary | None
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the measured median is within the budget; None where nothing was measured."""
-        return None if self.measured is None else self.measured.median <= self.at_most
-
-
 def budgets(results: Results) -> Iterator[Budget]:
     """The budgets of a transparent layer, for both of lamina's one-tensor types."""
     for subject in (TRANSPARENT, LOGGING):
         for op in ONE_LAYER_OPS:
             text = f"{subject}, {op}, one layer / {HAND_WRITTEN}"
-            yield Budget(text, AT_MOST_HAND_WRITTEN, _one_layer_ratio(results, op, subject, HAND_WRITTEN))
+            measured = _one_layer_ratio(results, op, subject, HAND_WRITTEN)
+            yield Budget(text, measured, AT_MOST_HAND_WRITTEN)
         for op in ONE_LAYER_OPS:
-            yield Budget(f"{subject}, {op}, a further layer / the first", AT_MOST_GROWTH, _growth(results, op, subject))
+            yield Budget(f"{subject}, {op}, a further layer / the first", _growth(results, op, subject), AT_MOST_GROWTH)
         for op in ("add", "add_"):
             for peer, factor in AT_LEAST_FASTER.items():
                 measured = _one_layer_ratio(results, op, subject, peer)
-                yield Budget(f"{subject}, {op}, one layer / {peer}", 1 / factor, measured)
+                yield Budget(f"{subject}, {op}, one layer / {peer}", measured, 1 / factor)
 
 
 def _one_layer_ratio(results: Results, op: str, subject: str, other: str) -> Summary | None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .demo_compiler import empty_cache, missing_compiler
+from .compiler import empty_cache, missing_compiler
 from .demo_cost import OPS, measure_layers
 from .demo_files import DemoError, folder_for, write_both
 from .demo_results import DemoResults, Outcome
@@ -70,8 +70,8 @@ def run(*, quick: bool, json: bool, out: Path, seed: int) -> None:
         DemoError: the folder cannot be written to, the seed is out of range, or an eager transparent layer changed a
             number (after all was printed and written).
     """
-    from .demo_progress import progress_bar
     from .demo_report import as_json, print_results
+    from .progress import progress_bar
 
     folder = folder_for(out)
     plan = Plan.of(quick=quick, seed=seed)

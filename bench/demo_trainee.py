@@ -13,8 +13,9 @@ from torch import Tensor
 
 import lamina
 
-from .demo_compiler import CountingInductor
+from .compiler import CountingInductor
 from .demo_task import Batch, Digits, make_model
+from .training import TrainingStep
 
 Phases = dict[str, int]
 
@@ -65,12 +66,12 @@ class Trainee:
         self.model = make_model(seed)
         if wrapping.wrap is not None:
             lamina.wrap_parameters(self.model, wrapping.wrap, where=lambda name, *_: _is_weight(name))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.losses: list[float] = []
         self.steps_ns: list[int] = []
         self.compile_ns = 0
         self._backend = CountingInductor()
-        self._loss, self._update = self._parts_of_a_step()
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self._step = TrainingStep(self.model, optimizer, F.cross_entropy, self._backend if compiled else None)
 
     @property
     def mode(self) -> str:
@@ -82,16 +83,6 @@ class Trainee:
         """How many graphs were compiled; a backward counts as part of its forward."""
         return self._backend.graphs
 
-    def _parts_of_a_step(self) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], object]]:
-        def loss(images: Tensor, labels: Tensor) -> Tensor:
-            return F.cross_entropy(self.model(images), labels)
-
-        if not self.compiled:
-            return loss, self.optimizer.step
-        # The optimizer apart: torch's Optimizer.step breaks the graph by itself.
-        update: Callable[[], object] = torch.compile(self.optimizer.step, backend=self._backend)
-        return torch.compile(loss, backend=self._backend, fullgraph=True), update
-
     def step(self, batch: Batch) -> None:
         """One training step, timed by the clock of its thread: what else the machine runs meanwhile does not count.
 
@@ -99,18 +90,11 @@ class Trainee:
         """
         graphs = self.compilations
         wall, start = time.perf_counter_ns(), time.thread_time_ns()
-        loss = self._train_on(batch)
+        loss = self._step(*batch)
         self.steps_ns.append(time.thread_time_ns() - start)
         if self.compilations > graphs:
             self.compile_ns += time.perf_counter_ns() - wall
         self.losses.append(loss.item())
-
-    def _train_on(self, batch: Batch) -> Tensor:
-        loss = self._loss(*batch)
-        loss.backward()
-        self._update()
-        self.optimizer.zero_grad()
-        return loss
 
     def count_ops(self, batch: Batch) -> Phases:
         """The operators of one further step, by phase."""
@@ -118,7 +102,7 @@ class Trainee:
             # Of a compiled step only what still reaches the dispatcher shows, as the demo says.
             warnings.simplefilter("ignore", lamina.modes.CompiledRegionWarning)
             with lamina.modes.OpCounter() as counter:
-                self._train_on(batch)
+                self._step(*batch)
         return {phase: counts.total() for phase, counts in counter.by_phase.items()}
 
     def accuracy(self, digits: Digits) -> float:

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .budgets import budgets
 from .cases import CASES, EAGER
 from .results import Figure, Results
 from .subjects import MAX_LAYERS, PLAIN
-from .timing import Summary
+from .tables import Table, budgets_table, interval, print_tables, spread
 
-FILE_WIDTH = 180
 OPS = [case.op for case in CASES]
-Rows = list[list[str]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, column heads and rows of text; the first column names the row, the others are figures."""
-
-    title: str
-    heads: list[str]
-    rows: Rows
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -49,7 +36,7 @@ def tables(results: Results) -> list[Table]:
     """All tables of a run, in reading order."""
     ops = list(dict.fromkeys(figure.op for figure in results.figures))
     made = [table for op in ops for table in (_layers_table(results, op), _circumstances_table(results, op))]
-    return [table for table in (*made, _shares_table(results), _budgets_table(results)) if table.rows]
+    return [table for table in (*made, _shares_table(results), budgets_table(budgets(results))) if table.rows]
 
 
 def _layers_table(results: Results, op: str) -> Table:
@@ -69,10 +56,10 @@ def _layers_row(results: Results, op: str, subject: str, depths: list[int]) -> l
         subject,
         _time(plain) if plain else "",
         *("" if plain else _time(time) for time in times),
-        _interval(slope.ns_per_layer, 1e-3) if slope else "",
-        _interval(first.to_plain) if first and first.to_plain else "",
-        _interval(first.to_hand_written) if first and first.to_hand_written else "",
-        _interval(slope.to_hand_written) if slope and slope.to_hand_written else "",
+        interval(slope.ns_per_layer, 1e-3) if slope else "",
+        interval(first.to_plain) if first and first.to_plain else "",
+        interval(first.to_hand_written) if first and first.to_hand_written else "",
+        interval(slope.to_hand_written) if slope and slope.to_hand_written else "",
     ]
 
 
@@ -88,20 +75,10 @@ def _circumstances_table(results: Results, op: str) -> Table:
 
 def _shares_table(results: Results) -> Table:
     rows = [
-        [share.op, share.subject, _interval(share.time_ns, 1e-3), f"{share.dispatch_share.median:.1%}"]
+        [share.op, share.subject, interval(share.time_ns, 1e-3), f"{share.dispatch_share.median:.1%}"]
         for share in results.shares
     ]
     return Table("the share of dispatch: (wrapped - plain) / wrapped, one layer", ["", "", "µs", "share"], rows)
-
-
-def _budgets_table(results: Results) -> Table:
-    words = {True: "met", False: "NOT met"}
-    rows = [
-        [budget.text, f"<= {budget.at_most:.2f}", _interval(budget.measured), words[bool(budget.met)]]
-        for budget in budgets(results)
-        if budget.measured is not None
-    ]
-    return Table("budgets (ratios)", ["", "budget", "measured", ""], rows)
 
 
 def gap_lines(results: Results) -> list[str]:
@@ -118,15 +95,7 @@ def gap_lines(results: Results) -> list[str]:
 
 def _time(figure: Figure | None) -> str:
     """Median, plus or minus half the distance of the quartiles."""
-    if figure is None:
-        return "gap"
-    spread = (figure.time_ns.upper_quartile - figure.time_ns.lower_quartile) / 2
-    return f"{figure.time_ns.median / 1e3:.2f} ±{spread / 1e3:.2f}"
-
-
-def _interval(summary: Summary, unit: float = 1.0) -> str:
-    low, high = summary.interval
-    return f"{summary.median * unit:.2f} ({low * unit:.2f}-{high * unit:.2f})"
+    return "gap" if figure is None else spread(figure.time_ns, 1e-3)
 
 
 LEGEND = "median ± half the distance of the quartiles; in brackets: 95 % interval of the median"
@@ -136,40 +105,13 @@ def print_results(results: Results) -> None:
     """Print all tables: with rich where it is installed, as aligned text where not."""
     print(", ".join(f"{name} {value}" for name, value in results.machine.items()))
     print(LEGEND)
-    try:
-        _print_rich(tables(results))
-    except ImportError:
-        print("\n\n".join(as_text(table) for table in tables(results)))
+    print_tables(tables(results))
     if results.gaps or results.absences:
         print("Gaps:")
         print("\n".join(f"- {line}" for line in gap_lines(results)))
 
 
-def _print_rich(shown: list[Table]) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    for table in shown:
-        grid = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
-        for number, head in enumerate(table.heads):
-            grid.add_column(head, justify="right" if number else "left", no_wrap=not number)
-        for row in table.rows:
-            grid.add_row(*(Text(cell) for cell in row))
-        console.print(grid)
-        console.print()
-
-
-def as_text(table: Table) -> str:
-    """The table as aligned plain text."""
-    lines = [table.heads, *table.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(table.heads))]
-    padded = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([table.title, *padded])
-
-
 def as_json(results: Results) -> str:
     """All figures and budgets; times are nanoseconds."""
-    data = {**results.to_json(), "budgets": [{**asdict(budget), "met": budget.met} for budget in budgets(results)]}
+    data = {**results.to_json(), "budgets": [budget.to_json() for budget in budgets(results)]}
     return json.dumps(data)

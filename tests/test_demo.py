@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import lamina.commands
 import lamina.demo
-from lamina.bench import demo, demo_compiler, demo_files, demo_report
+from lamina.bench import compiler, demo, demo_files, demo_report
 from lamina.bench.demo import DemoError, Plan, run, train
 from lamina.bench.demo_results import DemoResults
 from lamina.bench.demo_task import BATCH, Digits, load, make_model
@@ -273,18 +273,18 @@ def test_without_a_compiler_the_demo_is_eager_and_says_why(monkeypatch: pytest.M
 
 
 def test_cache_folder_and_log_levels_are_restored_after_an_error() -> None:
-    levels = [logging.getLogger(name).level for name in demo_compiler.CHATTER]
-    folders = set(Path(tempfile.gettempdir()).glob("lamina-demo-*"))
+    levels = [logging.getLogger(name).level for name in compiler.CHATTER]
+    folders = set(Path(tempfile.gettempdir()).glob("lamina-compiled-*"))
 
     def interrupted() -> None:
-        with demo_compiler.empty_cache():
-            assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent.name.startswith("lamina-demo-")
+        with compiler.empty_cache():
+            assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent.name.startswith("lamina-compiled-")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert set(Path(tempfile.gettempdir()).glob("lamina-demo-*")) <= folders
-    assert [logging.getLogger(name).level for name in demo_compiler.CHATTER] == levels
+    assert set(Path(tempfile.gettempdir()).glob("lamina-compiled-*")) <= folders
+    assert [logging.getLogger(name).level for name in compiler.CHATTER] == levels
 
 
 @pytest.fixture(scope="module")

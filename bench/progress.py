@@ -1,4 +1,4 @@
-"""The demo's progress bar, on stderr: stdout holds the table or the JSON alone."""
+"""A measurement's progress bar, on stderr: stdout holds the table or the JSON alone."""
 
 from __future__ import annotations
 

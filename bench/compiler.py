@@ -1,14 +1,15 @@
-"""torch.compile for the demo: whether this machine can, from an empty cache, with its graphs counted."""
+"""torch.compile for the measurements: whether this machine can, without chatter, with its graphs counted."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+
+from .quiet import quiet_loggers
 
 MANY = 64
 CHATTER = (
@@ -30,34 +31,27 @@ def missing_compiler() -> str | None:
 
 
 @contextmanager
-def empty_cache() -> Iterator[None]:
-    """Nothing that an earlier run compiled is used, so that compile times mean the same in each; gone at the end."""
+def compiling() -> Iterator[None]:
+    """Inductor in one process, with room for many compilations of the same code."""
     import torch._dynamo.config
     import torch._inductor.config
-    from torch._inductor.utils import fresh_cache
 
     with ExitStack() as scopes:
-        scopes.enter_context(_quiet(*CHATTER))
-        folder = scopes.enter_context(TemporaryDirectory(prefix="lamina-demo-"))
+        scopes.enter_context(quiet_loggers(*CHATTER))
         # One compiling process, this one: none to start, and none to outlive Ctrl-C.
         scopes.enter_context(torch._inductor.config.patch(compile_threads=1))
-        # All optimizers run the same code, and each is compiled twice: before it has momenta, and after.
+        # All models run the same code, and an optimizer's is compiled twice: before it has momenta, and after.
         scopes.enter_context(torch._dynamo.config.patch(recompile_limit=MANY))
-        scopes.enter_context(fresh_cache(dir=folder))
         yield
 
 
 @contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
+def empty_cache() -> Iterator[None]:
+    """Nothing that an earlier run compiled is used, so that compile times mean the same in each; gone at the end."""
+    from torch._inductor.utils import fresh_cache
+
+    with compiling(), TemporaryDirectory(prefix="lamina-compiled-") as folder, fresh_cache(dir=folder):
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 class CountingInductor:
