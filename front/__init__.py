@@ -54,7 +54,17 @@ from .subclasses.parameters import (
     wrap_parameters,
     wrapped_parameters,
 )
-from .subclasses.scaled_int8 import PerRow, QuantizationError, ScaledInt8Tensor
+from .subclasses.scaled_int8 import (
+    Granularity,
+    GridError,
+    PartialViewError,
+    PerBlock,
+    PerGroup,
+    PerRow,
+    PerTensor,
+    QuantizationError,
+    ScaledInt8Tensor,
+)
 from .subclasses.swap import ParameterInUseError, WrapResultError
 from .subclasses.watch import ReplacedWarning
 
@@ -72,6 +82,8 @@ __all__ = [
     "GeometryError",
     "GradientCutError",
     "Gradients",
+    "Granularity",
+    "GridError",
     "InnerTensorError",
     "JsonLinesSink",
     "Kind",
@@ -89,7 +101,11 @@ __all__ = [
     "OpRecord",
     "OuterMetadata",
     "ParameterInUseError",
+    "PartialViewError",
+    "PerBlock",
+    "PerGroup",
     "PerRow",
+    "PerTensor",
     "PlainOnlyError",
     "QuantizationError",
     "RegistrationError",

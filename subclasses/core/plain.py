@@ -6,6 +6,7 @@ A temporary is never dropped: 50 steps of an optimizer that update copies leave 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
         if values.shape != wrapper.shape:
             why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
             raise UnwrittenError(facts.op, cls, why)
-    if _is_view(cls):  # views of one wrapper write to it one after the other
+    if _is_view(cls) or any("_l_source" in vars(w) for w in wrappers):  # views of one wrapper: one after the other
         for wrapper in wrappers:
             wrapper.store(decode.values[id(wrapper)])
         return
@@ -140,12 +141,19 @@ def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
 
 
 def _elements(tensor: Any) -> tuple[Any, torch.Tensor]:
-    """The wrapper that a decoded view is a view of, and the numbers of the elements that the view shows."""
-    views = []
-    while _is_view(type(tensor)):
-        views.append(tensor.replay)
-        tensor = tensor.source
+    """The wrapper that a view is a view of, and the numbers of the elements that the view shows. Decoded views know
+    theirs, and so do views that a class of its own accord writes through."""
+    views: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    while True:
+        if _is_view(type(tensor)):
+            views.append(tensor.replay.of)
+            tensor = tensor.source
+        elif "_l_source" in vars(tensor):
+            tensor, view = vars(tensor)["_l_source"]
+            views.append(view)
+        else:
+            break
     numbers = torch.arange(tensor.numel()).view(tensor.shape)
     for view in reversed(views):
-        numbers = view.of(numbers)
+        numbers = view(numbers)
     return tensor, numbers.reshape(-1)

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from . import products, structure  # which register their rules
-from .checks import QuantizationError
-from .granularity import Granularity, PerRow
+from . import joins, products, reshape, views, writes  # which register their rules
+from .errors import GridError, PartialViewError, QuantizationError
+from .granularity import Granularity, PerBlock, PerGroup, PerRow, PerTensor
 from .tensor import ScaledInt8Tensor
 
-__all__ = ["Granularity", "PerRow", "QuantizationError", "ScaledInt8Tensor", "products", "structure"]
+__all__ = [
+    "Granularity",
+    "GridError",
+    "PartialViewError",
+    "PerBlock",
+    "PerGroup",
+    "PerRow",
+    "PerTensor",
+    "QuantizationError",
+    "ScaledInt8Tensor",
+    "joins",
+    "products",
+    "reshape",
+    "views",
+    "writes",
+]

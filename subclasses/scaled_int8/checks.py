@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..core.errors import GradientCutError, InnerTensorError, LaminaError, LayoutError
+from ..core.errors import GradientCutError, InnerTensorError, LayoutError
 from ..core.private import TRACERS, is_tracing
-from .granularity import Granularity
+from .errors import QuantizationError
+from .granularity import Granularity, PerGroup
 from .numerics import FLOATING
+from .rounding import ROUNDINGS
 
-
-class QuantizationError(LaminaError, ValueError):
-    """Values, or a recipe, that int8 with a scale can't stand for."""
+# How a matrix product takes its activations; operator.py computes each.
+ACTIVATIONS = ("float", "int16", "int8", "auto")
 
 
 def check_detached(cls: type, values: Any) -> None:
@@ -35,13 +35,18 @@ def check_values(cls: type, values: Any) -> None:
         raise _not_floating("the dtype of the values", values.dtype)
 
 
-def check_recipe(granularity: Any, logical_dtype: Any) -> None:
+def check_recipe(granularity: Any, logical_dtype: Any, rounding: Any, activation: Any) -> None:
+    """The context of an instance: each value is one of those there are."""
     if not isinstance(granularity, Granularity):
         raise QuantizationError(
-            f"granularity = {granularity!r} does not say which values share a scale. Pass an instance: PerRow()."
+            f"granularity = {granularity!r} does not say which values share a scale. Pass an instance: PerTensor(), "
+            f"PerRow(), {PerGroup(32)} or PerBlock(shape)."
         )
     if logical_dtype not in FLOATING:
         raise _not_floating("logical_dtype", logical_dtype)
+    for name, value, choices in (("rounding", rounding, ROUNDINGS), ("activation", activation, ACTIVATIONS)):
+        if value not in choices:
+            raise QuantizationError(f"{name} = {value!r} is none of {', '.join(map(repr, choices))}.")
 
 
 def check_same_shape(values: torch.Tensor, shape: torch.Size) -> None:
@@ -59,30 +64,30 @@ def check_finite(values: torch.Tensor, scale: torch.Tensor) -> None:
     nan, infinite = int(values.isnan().sum()), int(values.isinf().sum())
     raise QuantizationError(
         f"values of shape {tuple(values.shape)} hold {nan} NaN, {infinite} infinite elements"
-        + ("" if nan or infinite else ", and some too large for a float32 scale")
-        + ": their rows have no scale. Clean them first, e.g. torch.nan_to_num(values)."
+        + ("" if nan or infinite else ", and a range too large for a float32 scale")
+        + ": their blocks have no scale. Clean them first, e.g. torch.nan_to_num(values)."
     )
 
 
-def check_inner(cls: type, qdata: torch.Tensor, scale: torch.Tensor) -> None:
+def check_inner(
+    cls: type, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, granularity: Granularity
+) -> None:
     """What the constructor was given fits together."""
-    if qdata.dtype is not torch.int8:
-        raise InnerTensorError(
-            f"{cls.__name__}: qdata is {qdata.dtype}, it has to be torch.int8; quantize(values) makes it"
-        )
-    if scale.dtype is not torch.float32:
-        raise InnerTensorError(f"{cls.__name__}: scale is {scale.dtype}, it has to be torch.float32")
-    if scale.device != qdata.device:
-        raise InnerTensorError(f"{cls.__name__}: scale is on {scale.device}, qdata on {qdata.device}: move one")
-    if not _broadcasts(scale.shape, qdata.shape):
-        raise InnerTensorError(
-            f"{cls.__name__}: scale has shape {tuple(scale.shape)} for qdata of {tuple(qdata.shape)}; it needs the "
-            "same rank, and in each dim the same size or 1"
-        )
-
-
-def _broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
-    return len(shape) == len(full) and all(size in (1, whole) for size, whole in zip(shape, full, strict=True))
+    named = {"qdata": (qdata, torch.int8), "scale": (scale, torch.float32), "zero_point": (zero_point, torch.int8)}
+    for name, (tensor, dtype) in named.items():
+        if tensor is None:
+            continue
+        if tensor.dtype is not dtype:
+            hint = "; quantize(values) makes it" if name == "qdata" else ""
+            raise InnerTensorError(f"{cls.__name__}: {name} is {tensor.dtype}, it has to be {dtype}{hint}")
+        if tensor.device != qdata.device:
+            raise InnerTensorError(f"{cls.__name__}: {name} is on {tensor.device}, qdata on {qdata.device}: move one")
+        shape = qdata.shape if name == "qdata" else granularity.scale_shape(qdata.shape)
+        if tensor.shape != torch.Size(shape):
+            raise InnerTensorError(
+                f"{cls.__name__}: {name} has shape {tuple(tensor.shape)}; for qdata of {tuple(qdata.shape)}, "
+                f"{granularity} asks for {tuple(shape)}"
+            )
 
 
 def _not_floating(what: str, dtype: Any) -> QuantizationError:

@@ -1,39 +1,78 @@
-"""The arithmetic: values to an int8 payload and a float32 scale, and back. Symmetric, round half to even.
+"""The arithmetic: values to an int8 payload, a float32 scale and maybe a zero point, and back.
 
-``|v - q s| <= s (1/2 + 2^-15)`` for every finite value ``v``, with its scale ``s`` and payload ``q``: half a step, the
-roundings of ``amax / 127``, ``v / s`` and ``q s`` (each at most ``127 * 2^-24`` steps) and one more for each float32
-operation between. Decoding to bfloat16 or float16 adds the rounding to that dtype.
+Symmetric: ``s = amax(|v|) / 127`` over a block, ``q = round(v / s)`` in -127..127, ``v = q s``.
+Asymmetric: the range ``lo = min(v, 0)`` to ``hi = max(v, 0)`` is 255 steps long: ``s = (hi - lo) / 255``,
+``z = round(-128 - lo / s)``, ``q = round(v / s) + z`` in -128..127, ``v = (q - z) s``. Zero is exact in both.
+
+``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step (for the ends of
+an asymmetric range too, where the rounding of ``z`` and the clamp cancel), and the roundings of ``s``, ``v / s`` and the
+product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole step. Decoding to bfloat16 or float16
+adds the rounding to that dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import torch
 
-QMAX = 127  # not 128: a symmetric range
+from .granularity import scale_shape
+from .rounding import NEAREST, rounded
+
+QMIN, QMAX = -128, 127  # a symmetric payload leaves QMIN out
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-# The smallest normal float32: a smaller scale would have few bits, or none. Rows of zeros and denormals get this one.
+# The smallest normal float32: a smaller scale would have few bits, or none. Blocks of zeros and denormals get this one.
 SMALLEST_SCALE = torch.finfo(torch.float32).tiny
-# The largest float32 whose 127-fold is finite: amax / 127, rounded up, can be one above.
-LARGEST_SCALE = (torch.finfo(torch.float32).max / QMAX) * (1 - 2**-23)
 
 
-def quantized(values: torch.Tensor, scale_shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The payload and the scale (of ``scale_shape``: each dim that of the values, or 1) that stand for ``values``.
+class Quantized(NamedTuple):
+    """``qdata`` int8 in the shape of the values; ``scale`` float32 and ``zero_point`` int8, one value for each block."""
 
-    A row of zeros has a payload of zeros. A row with a NaN or an infinite value, or with one that is too large for a
-    float32 scale, has a scale that is NaN or infinite: all of it decodes to NaN.
+    qdata: torch.Tensor
+    scale: torch.Tensor
+    zero_point: torch.Tensor | None
+
+
+def quantized(
+    values: torch.Tensor,
+    blocks: Sequence[int],
+    *,
+    symmetric: bool = True,
+    rounding: str = NEAREST,
+    generator: torch.Generator | None = None,
+    seed: torch.Tensor | int | None = None,
+) -> Quantized:
+    """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale.
+
+    A block of zeros has a payload that decodes to zeros. A block with a NaN or an infinite value, or one whose range is
+    too large for float32, has a scale that is NaN or infinite: all of it decodes to NaN.
     """
-    exact = values.to(computing_dtype(values.dtype))
-    scale = (_largest(exact.abs(), scale_shape) / QMAX).float()
-    scale = torch.where(scale.isinf(), scale, scale.clamp(SMALLEST_SCALE, LARGEST_SCALE))
-    payload = (exact / scale).round().clamp(-QMAX, QMAX).to(torch.int8)
-    return payload, scale
+    exact = split(values.to(computing_dtype(values.dtype)), blocks)
+    low, high = _range(exact, blocks, symmetric)
+    scale = _scale(high, QMAX) if symmetric else _scale(high - low, QMAX - QMIN)
+    steps = rounded(exact / scale, rounding, generator, seed)
+    shape = scale_shape(values.shape, blocks)
+    if symmetric:
+        return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
+    zero_point = (QMIN - low / scale).round().nan_to_num(0.0).clamp(QMIN, QMAX)
+    qdata = _int8(steps + zero_point, QMIN).reshape(values.shape)
+    return Quantized(qdata, scale.reshape(shape), zero_point.to(torch.int8).reshape(shape))
 
 
-def dequantized(qdata: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``qdata * scale``, computed in float32 (float64 for that) and rounded once to ``dtype``."""
-    return (qdata.to(computing_dtype(dtype)) * scale).to(dtype)
+def dequantized(
+    qdata: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor | None,
+    blocks: Sequence[int],
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """``(qdata - zero_point) * scale``, computed in float32 (float64 for that) and rounded once to ``dtype``."""
+    steps = split(qdata.to(computing_dtype(dtype)), blocks)
+    if zero_point is not None:
+        steps = steps - per_block(zero_point, blocks)
+    return (steps * per_block(scale, blocks)).to(dtype).reshape(qdata.shape)
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -41,8 +80,57 @@ def computing_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _largest(magnitudes: torch.Tensor, scale_shape: tuple[int, ...]) -> torch.Tensor:
-    if magnitudes.numel() == 0:  # a row of no values; amax refuses it
-        return magnitudes.new_zeros(scale_shape)
-    shared = [dim for dim, size in enumerate(scale_shape) if size == 1]
-    return magnitudes.amax(shared, keepdim=True) if shared else magnitudes
+def has_groups(blocks: Sequence[int]) -> bool:
+    """Whether a scale does not simply broadcast to the values."""
+    return any(block > 1 for block in blocks)
+
+
+def split(values: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
+    """A view of ``values`` to which ``per_block(scale)`` broadcasts: a dim in groups is two, (groups, size of a group).
+    Where there are no groups, ``values`` itself."""
+    if not has_groups(blocks):
+        return values
+    sizes: list[int] = []
+    for size, block in zip(values.shape, blocks, strict=True):
+        sizes += [size // block, block] if block > 1 else [size]
+    return values.reshape(sizes)
+
+
+def per_block(scale: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
+    """``scale``, with a dim of size 1 behind each that is in groups."""
+    for dim in reversed(range(len(blocks))):
+        if blocks[dim] > 1:
+            scale = scale.unsqueeze(dim + 1)
+    return scale
+
+
+def _range(exact: torch.Tensor, blocks: Sequence[int], symmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ends of each block's range, zero included. ``exact`` is split."""
+    if symmetric:
+        high = _reduced(torch.amax, exact.abs(), blocks)
+        return -high, high
+    return _reduced(torch.amin, exact, blocks).clamp(max=0), _reduced(torch.amax, exact, blocks).clamp(min=0)
+
+
+def _reduced(reduce: Callable[..., torch.Tensor], exact: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
+    dims, at = [], 0
+    for block in blocks:
+        at += block > 1
+        if block != 1:
+            dims.append(at)
+        at += 1
+    if exact.numel() == 0:  # blocks of no values; amax refuses them
+        return exact.new_zeros([1 if dim in dims else size for dim, size in enumerate(exact.shape)])
+    return reduce(exact, dims, keepdim=True) if dims else exact
+
+
+def _scale(length: torch.Tensor, steps: int) -> torch.Tensor:
+    """A range in ``steps``. Infinite where the result, times ``steps``, would be."""
+    scale = (length / steps).float()
+    # The largest float32 whose product with ``steps`` is finite; rounding can make the quotient one ulp larger.
+    largest = torch.finfo(torch.float32).max / steps * (1 - 2**-23)
+    return torch.where(scale > largest * (1 + 2**-20), torch.inf, scale.clamp(SMALLEST_SCALE, largest))
+
+
+def _int8(payload: torch.Tensor, least: int) -> torch.Tensor:
+    return payload.clamp(least, QMAX).to(torch.int8)

@@ -11,18 +11,28 @@ from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
 from ..core.wrapper import WrapperTensor
 from .checks import check_detached, check_finite, check_inner, check_recipe, check_same_shape, check_values
+from .errors import PartialViewError
 from .granularity import PER_ROW, Granularity
-from .numerics import dequantized, quantized
+from .numerics import Quantized, dequantized, quantized
+from .rounding import NEAREST, check_source
+
+Seed = torch.Tensor | int | None
 
 
 class ScaledInt8Tensor(WrapperTensor):
-    """Stands for ``qdata * scale``, a tensor of dtype ``logical_dtype``. ``qdata`` is int8 and has its shape;
-    ``scale`` is float32 and has its rank, with size 1 along each dim whose values share a scale.
+    """Stands for ``(qdata - zero_point) * scale``, a tensor of dtype ``logical_dtype``. ``qdata`` is int8 and has its
+    shape. ``scale`` is float32 and has its rank: one number for each block of values that ``granularity`` names.
+    ``zero_point`` is int8, of the shape of ``scale``, or None (symmetric).
 
-    ``ScaledInt8Tensor.quantize(t)`` makes one. Matrix products use the payload, transposing is lazy, conversions to
-    other floating dtypes keep the payload. Any other operator runs on ``dequantize()``d values and gives a plain
-    tensor; one that writes (``add_``, an optimizer) requantizes into the same memory, so the tensor can be trained: as
-    a Parameter, with a plain gradient. A row into which NaN or infinity is written reads NaN.
+    ``ScaledInt8Tensor.quantize(t)`` makes one. Matrix products use the payload, with their other operand as
+    ``activation`` says: ``"float"`` multiplies by the dequantized weight, ``"int16"`` and ``"int8"`` round the other
+    operand to that many bits, ``"auto"`` takes the fastest. Views, slices, ``cat`` and conversions to other floating
+    dtypes keep the payload. Any other operator runs on ``dequantize()``d values and gives a plain tensor; one that
+    writes (``add_``, an optimizer) requantizes into the same memory with the tensor's own ``rounding``, so the tensor
+    can be trained: as a Parameter, with a plain gradient. A block into which NaN or infinity is written reads NaN.
+
+    ``partial`` marks a view whose scale is shared with values outside it: a write to it requantizes the tensor that it
+    was cut from. One that was made by other code than a view op here (a graph input) refuses writes.
 
     >>> weight = ScaledInt8Tensor.quantize(torch.tensor([[1.0, -0.5], [0.0, 0.0]]))
     >>> weight.qdata
@@ -34,8 +44,12 @@ class ScaledInt8Tensor(WrapperTensor):
 
     qdata: torch.Tensor
     scale: torch.Tensor
+    zero_point: torch.Tensor | None = None
     granularity: Granularity = PER_ROW
     logical_dtype: torch.dtype = torch.float32
+    rounding: str = NEAREST
+    activation: str = "float"
+    partial: bool = False
 
     fallback = Fallback.PLAIN
     gradients = Gradients.PLAIN
@@ -44,38 +58,57 @@ class ScaledInt8Tensor(WrapperTensor):
         """Checks what ``__new__`` took.
 
         Raises:
-            InnerTensorError: ``qdata`` or ``scale`` has a wrong dtype, shape or device.
-            QuantizationError: an unknown granularity, or a logical dtype that is not floating.
+            InnerTensorError: an inner tensor has a wrong dtype, shape or device.
+            QuantizationError: an unknown granularity, rounding or activation, or a logical dtype that is not floating.
         """
         super().__init__(*args, **kwargs)
-        check_recipe(self.granularity, self.logical_dtype)
-        check_inner(type(self), self.qdata, self.scale)
+        check_recipe(self.granularity, self.logical_dtype, self.rounding, self.activation)
+        check_inner(type(self), self.qdata, self.scale, self.zero_point, self.granularity)
 
     @classmethod
     def outer_metadata(cls, *fields: Any) -> OuterMetadata:
-        qdata, _, _, logical_dtype = fields
+        qdata, logical_dtype = fields[0], fields[4]
         return OuterMetadata(qdata.size(), qdata.stride(), qdata.storage_offset(), logical_dtype, qdata.device)
 
     @classmethod
     def quantize(
-        cls, values: torch.Tensor, granularity: Granularity = PER_ROW, logical_dtype: torch.dtype | None = None
+        cls,
+        values: torch.Tensor,
+        granularity: Granularity = PER_ROW,
+        logical_dtype: torch.dtype | None = None,
+        *,
+        symmetric: bool = True,
+        rounding: str = NEAREST,
+        activation: str = "float",
+        generator: torch.Generator | None = None,
+        seed: Seed = None,
     ) -> ScaledInt8Tensor:
-        """An instance that stands for ``values``, each rounded to a multiple of its scale, ``amax(|row|) / 127``. Takes
-        no part in autograd; ``from_plain`` does.
+        """An instance that stands for ``values``, each rounded to a multiple of its block's scale. Takes no part in
+        autograd; ``from_plain`` does.
 
         Args:
             values: any floating tensor that doesn't require grad (or under ``no_grad``).
             granularity: which values share a scale.
             logical_dtype: the dtype of the result; that of ``values`` by default.
+            symmetric: False for a zero point: 255 steps from the least value (or 0) to the largest (or 0).
+            rounding: ``"nearest"`` or ``"stochastic"``; in-place updates later round likewise.
+            activation: what a matrix product makes of its other operand: ``"float"``, ``"int16"``, ``"int8"``,
+                ``"auto"``.
+            generator: where stochastic rounding draws from; by default the default generator of the device.
+            seed: one integer in its place, the random numbers being a function of it; a tensor in compiled code, which
+                can't take a generator.
 
         Raises:
             QuantizationError: ``values`` are not floating, or hold NaN or infinity (not checked while torch traces);
-                the granularity is unknown; the logical dtype is not floating.
+                an argument has none of the values named above, or both generator and seed are given.
+            GridError: a group size doesn't divide its dim.
             GradientCutError: ``values`` require grad.
             LayoutError: ``values`` are sparse or nested.
         """
         check_detached(cls, values)
-        return cls.encode(values, granularity=granularity, logical_dtype=logical_dtype)
+        recipe = {"granularity": granularity, "logical_dtype": logical_dtype, "rounding": rounding}
+        source = {"generator": generator, "seed": seed}
+        return cls.encode(values, symmetric=symmetric, activation=activation, **recipe, **source)
 
     @classmethod
     def encode(
@@ -84,26 +117,40 @@ class ScaledInt8Tensor(WrapperTensor):
         *,
         granularity: Granularity = PER_ROW,
         logical_dtype: torch.dtype | None = None,
+        symmetric: bool = True,
+        rounding: str = NEAREST,
+        activation: str = "float",
+        generator: torch.Generator | None = None,
+        seed: Seed = None,
+        partial: bool = False,
         **context: Any,
     ) -> ScaledInt8Tensor:
+        """Behind ``quantize`` and ``from_plain``. The result owns its memory, whatever ``partial`` says."""
         check_values(cls, values)
         dtype = values.dtype if logical_dtype is None else logical_dtype
-        check_recipe(granularity, dtype)
-        with torch.no_grad():
-            qdata, scale = quantized(values, granularity.scale_shape(values.shape))
-            check_finite(values, scale)
-        return cls(qdata, scale, granularity, dtype, **context)
+        check_recipe(granularity, dtype, rounding, activation)
+        made = _quantized(
+            values, granularity.blocks(values.dim()), symmetric, rounding=rounding, generator=generator, seed=seed
+        )
+        return cls(*made, granularity, dtype, rounding, activation, **context)
 
     def decode(self) -> torch.Tensor:
-        return dequantized(self.qdata, self.scale, self.logical_dtype)
+        return dequantized(self.qdata, self.scale, self.zero_point, self.blocks, self.logical_dtype)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """How many neighbours along each dim share a scale; -1 for all of them."""
+        return self.granularity.blocks(self.dim())
 
     def dequantize(self) -> torch.Tensor:
         """The values as a plain tensor, in memory of its own. Differentiable. The same as ``to_plain``."""
         return self.to_plain()
 
-    def requantize(self, values: torch.Tensor) -> ScaledInt8Tensor:
-        """A new instance that stands for ``values``, by the recipe of this one: the same dims share a scale (on a
-        transposed tensor too), and the dtype is the same.
+    def requantize(
+        self, values: torch.Tensor, *, generator: torch.Generator | None = None, seed: Seed = None
+    ) -> ScaledInt8Tensor:
+        """A new instance that stands for ``values``, by the recipe of this one: the same blocks share a scale (on a
+        transposed tensor too), symmetric or not, with the same rounding, activation and dtype.
 
         Raises:
             QuantizationError: ``values`` have another shape; else as for ``quantize``.
@@ -113,19 +160,55 @@ class ScaledInt8Tensor(WrapperTensor):
         check_detached(cls, values)
         check_values(cls, values)
         check_same_shape(values, self.shape)
-        with torch.no_grad():
-            qdata, scale = quantized(values, tuple(self.scale.shape))
-            check_finite(values, scale)
-        made: ScaledInt8Tensor = cls._generated.rewrap(cls, self, qdata, scale)
-        return made
+        source: Any = {"generator": generator, "seed": seed}
+        made = _quantized(values, self.blocks, self.zero_point is None, rounding=self.rounding, **source)
+        result: ScaledInt8Tensor = cls._generated.rewrap(cls, self, *made)
+        result.partial = False
+        return result
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
-        """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into ``qdata`` and ``scale``.
-        The dims that share a scale stay, also on a transposed view. A row with NaN or infinity in it becomes NaN."""
-        qdata, scale = quantized(values.to(self.dtype).expand(self.shape), tuple(self.scale.shape))
+        """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into the inner tensors. The
+        blocks stay, also on a transposed view. A block with NaN or infinity in it becomes NaN."""
+        if self.partial:
+            return self._stage_in_source(values)
+        full = values.to(self.dtype).expand(self.shape)
+        new = quantized(full, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
 
         def write() -> None:
-            self.qdata.copy_(qdata)
-            self.scale.copy_(scale)
+            self.qdata.copy_(new.qdata)
+            self.scale.copy_(new.scale)
+            if self.zero_point is not None:
+                self.zero_point.copy_(new.zero_point)
 
         return write
+
+    def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
+        """A new scale here would change the values outside the view: the tensor it was cut from is requantized."""
+        if "_l_source" not in vars(self):
+            raise PartialViewError(
+                f"this {type(self).__name__} of shape {tuple(self.shape)} shares its scale with values outside it, "
+                "and the tensor it is a view of is not known here. Write to that one, or to a clone()."
+            )
+        source, view = vars(self)["_l_source"]
+        whole = source.decode()
+        view(whole).copy_(values)
+        write: Callable[[], None] = source.stage(whole)
+        return write
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A partial view is saved as a tensor of its own."""
+        rebuild, (cls, values, requires_grad, attributes) = super().__reduce_ex__(protocol)
+        if self.partial:
+            own = self.detach().clone()
+            values = tuple(getattr(own, field.name) for field in cls.declaration.fields)
+            attributes.pop("_l_source", None)
+        return rebuild, (cls, values, requires_grad, attributes)
+
+
+def _quantized(values: torch.Tensor, blocks: tuple[int, ...], symmetric: bool, **rounding: Any) -> Quantized:
+    """``quantized`` for new tensors: values without a scale are refused."""
+    check_source(**rounding)
+    with torch.no_grad():
+        made = quantized(values, blocks, symmetric=symmetric, **rounding)
+        check_finite(values, made.scale)
+    return made

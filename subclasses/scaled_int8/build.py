@@ -1,0 +1,75 @@
+"""Puts the parts of a view, or of a rearranged copy, together again: payload, scale and zero point, and their grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..core.private import OpOverload
+from .granularity import follow
+from .tensor import ScaledInt8Tensor
+
+Part = Callable[[torch.Tensor], torch.Tensor]
+_OWN_FIELDS = len(ScaledInt8Tensor.declaration.fields)
+
+
+def rebuilt(
+    like: Any,
+    qdata: torch.Tensor,
+    of_scale: Part,
+    blocks: tuple[int, ...] | None = None,
+    *,
+    logical_dtype: torch.dtype | None = None,
+    partial: bool = False,
+) -> Any:
+    """An instance with the recipe of ``like``, with another payload; its scale and zero point are ``of_scale`` of those
+    of ``like``, in ``blocks`` (None: unchanged)."""
+    cls = type(like)
+    return cls._generated.make(
+        cls,
+        qdata,
+        of_scale(like.scale),
+        None if like.zero_point is None else of_scale(like.zero_point),
+        like.granularity if blocks is None else follow(like.granularity, blocks),
+        logical_dtype or like.logical_dtype,
+        like.rounding,
+        like.activation,
+        partial,
+        *(getattr(like, field.name) for field in cls.declaration.fields[_OWN_FIELDS:]),
+    )
+
+
+def viewed(
+    source: Any,
+    view: Part,
+    of_scale: Part,
+    blocks: tuple[int, ...] | None = None,
+    *,
+    cuts: bool = False,
+) -> Any:
+    """``view`` of ``source``, payload and values alike. ``cuts``: the scale stays shared with values outside the view."""
+    partial = source.partial or cuts
+    result = rebuilt(source, view(source.qdata), of_scale, blocks, partial=partial)
+    if partial and (not source.partial or "_l_source" in vars(source)):
+        result._l_source = (source, view)
+    return result
+
+
+def applied(op: OpOverload, *args: Any) -> Part:
+    """``op`` with its further arguments."""
+    return lambda tensor: op(tensor, *args)
+
+
+def removed(blocks: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return blocks[:dim] + blocks[dim + 1 :]
+
+
+def inserted(blocks: tuple[int, ...], dim: int, *new: int) -> tuple[int, ...]:
+    return (*blocks[:dim], *new, *blocks[dim:])
+
+
+def wrapped_dim(dim: int, rank: int) -> int:
+    """``dim`` counted from the front. The op on the payload refuses one that is out of range."""
+    return dim + rank if dim < 0 else dim

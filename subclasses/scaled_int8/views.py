@@ -1,0 +1,154 @@
+"""Rules for views that reorder, cut or repeat dims: a view of the payload with the matching view of the scale.
+
+A scale that is shared along a cut dim stays whole; the view is then ``partial``, and a write to it requantizes the
+tensor it was cut from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..core.private import OpOverload
+from .build import applied, inserted, rebuilt, removed, viewed, wrapped_dim
+from .errors import GridError
+from .granularity import WHOLE, PerTensor
+from .tensor import ScaledInt8Tensor
+
+aten = torch.ops.aten
+
+
+@ScaledInt8Tensor.implements(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
+def same(op: OpOverload, self: Any) -> Any:
+    result = rebuilt(self, op(self.qdata), op, partial=self.partial)
+    if "_l_source" in vars(self):  # as it is: a chain of views would grow with each detach
+        result._l_source = vars(self)["_l_source"]
+    return result
+
+
+@ScaledInt8Tensor.implements(aten.permute.default)
+def permute(op: OpOverload, self: Any, dims: Sequence[int]) -> Any:
+    view, blocks, order = applied(op, dims), self.blocks, [wrapped_dim(dim, self.dim()) for dim in dims]
+    if sorted(order) != list(range(len(blocks))):
+        view(self.qdata)  # which says what is wrong
+    return viewed(self, view, view, tuple(blocks[dim] for dim in order))
+
+
+@ScaledInt8Tensor.implements(aten.transpose.int)
+def transpose(op: OpOverload, self: Any, dim0: int, dim1: int) -> Any:
+    view, blocks = applied(op, dim0, dim1), list(self.blocks)
+    if blocks:
+        if not all(-len(blocks) <= dim < len(blocks) for dim in (dim0, dim1)):
+            view(self.qdata)  # which says what is wrong
+        blocks[dim0], blocks[dim1] = blocks[dim1], blocks[dim0]
+    return viewed(self, view, view, tuple(blocks))
+
+
+@ScaledInt8Tensor.implements(aten.t.default)
+def t(op: OpOverload, self: Any) -> Any:
+    return viewed(self, op, op, self.blocks[::-1])
+
+
+@ScaledInt8Tensor.implements(aten.unsqueeze.default)
+def unsqueeze(op: OpOverload, self: Any, dim: int) -> Any:
+    new = WHOLE if self.granularity == PerTensor() else 1
+    view = applied(op, dim)
+    return viewed(self, view, view, inserted(self.blocks, wrapped_dim(dim, self.dim() + 1), new))
+
+
+@ScaledInt8Tensor.implements(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def squeeze(op: OpOverload, self: Any, *dim: Any) -> Any:
+    """The dims of the payload decide: the scale has size 1 along others, too."""
+    rank = self.dim()
+    named = range(rank) if not dim else dim if isinstance(dim[0], int) else dim[0]
+    gone = sorted({wrapped_dim(d, rank) for d in named if rank and self.shape[d] == 1})
+    view = applied(aten.squeeze.dims, gone)
+    return viewed(self, view, view, tuple(b for d, b in enumerate(self.blocks) if d not in gone))
+
+
+@ScaledInt8Tensor.implements(aten.expand.default)
+def expand(op: OpOverload, self: Any, size: Sequence[int], *, implicit: bool = False) -> Any:
+    new = len(size) - self.dim()
+    blocks = ((WHOLE if self.granularity == PerTensor() else 1,) * new) + self.blocks
+    view = applied(op, size)
+    expanded = view(self.qdata).shape
+
+    def of_scale(scale: torch.Tensor) -> torch.Tensor:
+        own = (*(1,) * new, *scale.shape)
+        return op(scale, [full if block == 1 else s for full, s, block in zip(expanded, own, blocks, strict=True)])  # type: ignore[no-any-return]
+
+    return viewed(self, view, of_scale, blocks)
+
+
+@ScaledInt8Tensor.implements(aten.slice.Tensor)
+def slice_(
+    op: OpOverload, self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    view = applied(op, dim, start, end, step)
+    if self.dim() == 0 or not -self.dim() <= dim < self.dim() or step < 1:
+        view(self.qdata)  # which says what is wrong
+    dim = wrapped_dim(dim, self.dim())
+    size, block = self.shape[dim], self.blocks[dim]
+    start, end = _bounds(start, end, size)
+    if block == 1:
+        return viewed(self, view, view, self.blocks)
+    if block == WHOLE:
+        return viewed(self, view, aten.alias.default, self.blocks, cuts=(start, end, step) != (0, size, 1))
+    if step != 1 or start % block or end % block:
+        raise GridError(
+            f"slice {start}:{end}:{step} of dim {dim} cuts groups of {block} in a {type(self).__name__} of shape "
+            f"{tuple(self.shape)}: start and end have to be multiples of {block}, the step 1. Slice dequantize() for "
+            "others."
+        )
+    groups = applied(op, dim, start // block, end // block)
+    return viewed(self, view, groups, self.blocks)
+
+
+@ScaledInt8Tensor.implements(aten.select.int)
+def select(op: OpOverload, self: Any, dim: int, index: int) -> Any:
+    view = applied(op, dim, index)
+    rank = self.dim()
+    if rank == 0 or not -rank <= dim < rank or not -self.shape[dim] <= index < self.shape[dim]:
+        view(self.qdata)  # which says what is wrong
+    dim = wrapped_dim(dim, rank)
+    size, block = self.shape[dim], self.blocks[dim]
+    place = wrapped_dim(index, size)
+    group = place if block == 1 else 0 if block == WHOLE else place // block
+    cuts = size > 1 if block == WHOLE else block > 1
+    return viewed(self, view, applied(op, dim, group), removed(self.blocks, dim), cuts=cuts)
+
+
+@ScaledInt8Tensor.implements(aten.split.Tensor)
+def split(op: OpOverload, self: Any, split_size: int, dim: int = 0) -> Any:
+    pieces = [piece.shape[dim] for piece in op(self.qdata, split_size, dim)]
+    return _cut(self, pieces, dim)
+
+
+@ScaledInt8Tensor.implements(aten.split_with_sizes.default)
+def split_with_sizes(op: OpOverload, self: Any, split_sizes: Sequence[int], dim: int = 0) -> Any:
+    op(self.qdata, split_sizes, dim)  # refuses sizes that don't add up
+    return _cut(self, split_sizes, dim)
+
+
+@ScaledInt8Tensor.implements(aten.unbind.int)
+def unbind(op: OpOverload, self: Any, dim: int = 0) -> Any:
+    return [select(aten.select.int, self, dim, index) for index in range(len(op(self.qdata, dim)))]
+
+
+def _cut(self: Any, sizes: Sequence[int], dim: int) -> list[Any]:
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(slice_(aten.slice.Tensor, self, dim, start, start + size))
+        start += size
+    return pieces
+
+
+def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
+    """As Python's slices have them: counted from the front, within the dim."""
+    first = 0 if start is None else start
+    last = size if end is None else end
+    first = max(first + size, 0) if first < 0 else first if first < size else size
+    last = max(last + size, 0) if last < 0 else last if last < size else size
+    return first, max(first, last)

@@ -1,0 +1,69 @@
+"""Rules that write the payload itself: copies between tensors of one recipe, and changes of shape in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..core.fields import field_attributes
+from ..core.private import OpOverload
+from .tensor import ScaledInt8Tensor
+from .views import same, squeeze, t, transpose, unsqueeze
+
+aten = torch.ops.aten
+
+
+@ScaledInt8Tensor.implements(aten.copy_.default)
+def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
+    """Between tensors of one recipe the payload is copied as it is, whatever their dtypes; else requantized."""
+    if not _same_grid(self, src):
+        return ScaledInt8Tensor.super_rule(op)(self, src, non_blocking)
+    self.qdata.copy_(src.qdata, non_blocking)
+    self.scale.copy_(src.scale, non_blocking)
+    if self.zero_point is not None:
+        self.zero_point.copy_(src.zero_point, non_blocking)
+    return self
+
+
+@ScaledInt8Tensor.implements(aten.t_.default)
+def t_(op: OpOverload, self: Any) -> Any:
+    return _become(self, t(aten.t.default, _alias(self)))
+
+
+@ScaledInt8Tensor.implements(aten.transpose_.default)
+def transpose_(op: OpOverload, self: Any, dim0: int, dim1: int) -> Any:
+    return _become(self, transpose(aten.transpose.int, _alias(self), dim0, dim1))
+
+
+@ScaledInt8Tensor.implements(aten.unsqueeze_.default)
+def unsqueeze_(op: OpOverload, self: Any, dim: int) -> Any:
+    return _become(self, unsqueeze(aten.unsqueeze.default, _alias(self), dim))
+
+
+@ScaledInt8Tensor.implements(aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims)
+def squeeze_(op: OpOverload, self: Any, *dim: Any) -> Any:
+    return _become(self, squeeze(op, _alias(self), *dim))
+
+
+def _alias(self: Any) -> Any:
+    return same(aten.alias.default, self)
+
+
+def _become(self: Any, view: Any) -> Any:
+    """Takes over the inner tensors and the grid of a view; the base follows with the outer geometry."""
+    for name in field_attributes(view):
+        setattr(self, name, getattr(view, name))
+    if "_l_source" in vars(view):
+        self._l_source = vars(view)["_l_source"]
+    return self
+
+
+def _same_grid(a: Any, b: Any) -> bool:
+    return (
+        type(a) is type(b)
+        and not a.partial
+        and a.shape == b.shape
+        and a.blocks == b.blocks
+        and (a.zero_point is None) is (b.zero_point is None)
+    )
