@@ -45,7 +45,7 @@ def test_unknown_granularity(granularity: Any) -> None:
     for make in (
         lambda: ScaledInt8Tensor.quantize(torch.ones(3, 4), granularity),
         lambda: ScaledInt8Tensor.from_plain(torch.ones(3, 4), granularity=granularity),
-        lambda: ScaledInt8Tensor(QDATA, SCALE, granularity),
+        lambda: ScaledInt8Tensor(QDATA, SCALE, None, granularity),
     ):
         with pytest.raises(QuantizationError, match=r"granularity = .*PerRow\(\)"):
             make()
@@ -55,7 +55,7 @@ def test_unknown_granularity(granularity: Any) -> None:
 def test_logical_dtype_that_is_not_floating(dtype: Any) -> None:
     for make in (
         lambda: ScaledInt8Tensor.quantize(torch.ones(3, 4), logical_dtype=dtype),
-        lambda: ScaledInt8Tensor(QDATA, SCALE, PerRow(), dtype),
+        lambda: ScaledInt8Tensor(QDATA, SCALE, None, PerRow(), dtype),
     ):
         with pytest.raises((QuantizationError, TypeError), match=r"logical_dtype|argument 'dtype'"):
             make()
@@ -90,8 +90,8 @@ def test_inner_tensors_that_do_not_fit(qdata: Any, scale: Any, text: str) -> Non
 
 
 def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="rounding"):
-        ScaledInt8Tensor.from_plain(torch.ones(3, 4), rounding="stochastic")
+    with pytest.raises(TypeError, match="rouding"):
+        ScaledInt8Tensor.from_plain(torch.ones(3, 4), rouding="stochastic")
 
 
 def test_requantize_with_another_shape() -> None:

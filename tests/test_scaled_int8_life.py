@@ -228,5 +228,5 @@ def test_repr_shows_the_parts() -> None:
 def test_public_names() -> None:
     q = ScaledInt8Tensor.quantize(values=torch.ones(3, 5), granularity=PerRow(), logical_dtype=torch.bfloat16)
     assert torch.equal(q.dequantize(), q.to_plain())
-    assert torch.equal(ScaledInt8Tensor(q.qdata, q.scale, PerRow(), torch.bfloat16).dequantize(), q.dequantize())
+    assert torch.equal(ScaledInt8Tensor(q.qdata, q.scale, None, PerRow(), torch.bfloat16).dequantize(), q.dequantize())
     assert torch.equal(ScaledInt8Tensor.from_plain(torch.ones(3, 5), granularity=PerRow()).qdata, q.qdata)

@@ -126,7 +126,9 @@ def located(own: list[tuple[int, int]], wanted: list[tuple[int, int]], offset: i
     >>> located([(4, 6), (6, 1)], [(6, 1), (2, 12)], 6)
     [Cut(start=1, step=2, target=1), Cut(start=0, step=1, target=0)]
     """
-    if offset < 0 or any(size == 0 for size, _ in own + wanted):
+    if any(size == 0 for size, _ in own + wanted):
+        return _reordered(own, wanted) if offset == 0 else None
+    if offset < 0:
         return None
     open_targets = [target for target, (size, _) in enumerate(wanted) if size != 1]
     cuts: dict[int, Cut] = {}
@@ -145,6 +147,17 @@ def located(own: list[tuple[int, int]], wanted: list[tuple[int, int]], offset: i
     return [cuts[dim] for dim in range(len(own))] if not offset and not open_targets else None
 
 
+def _reordered(own: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> list[Cut] | None:
+    """Empty dims say nothing of places: they are only told apart by size and stride."""
+    cuts: list[Cut] = []
+    for pair in own:
+        fits = [t for t, other in enumerate(wanted) if other == pair and all(t != cut.target for cut in cuts)]
+        if not fits:
+            return None
+        cuts.append(Cut(0, 1, fits[0]))
+    return cuts if len(own) == len(wanted) else None
+
+
 def _fits(wanted: tuple[int, int], room: int, stride: int) -> bool:
     return wanted[1] > 0 and wanted[1] % stride == 0 and (wanted[0] - 1) * (wanted[1] // stride) < room
 
@@ -161,6 +174,6 @@ def _replayed(self: Any, cuts: list[Cut], size: Sequence[int]) -> Any:
             kept.insert(0, target)
     view = permute(aten.permute.default, view, [kept.index(target) for target in sorted(kept)])
     for target, length in enumerate(size):
-        if length == 1:
+        if length == 1 and target not in kept:
             view = unsqueeze(aten.unsqueeze.default, view, target)
     return view
