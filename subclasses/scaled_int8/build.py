@@ -49,7 +49,7 @@ def viewed(
     *,
     cuts: bool = False,
 ) -> Any:
-    """``view`` of ``source``, payload and values alike. ``cuts``: the scale stays shared with values outside the view."""
+    """``view`` of ``source``, payload and values alike. ``cuts``: the scale stays shared with values outside it."""
     partial = source.partial or cuts
     result = rebuilt(source, view(source.qdata), of_scale, blocks, partial=partial)
     if partial and (not source.partial or "_l_source" in vars(source)):

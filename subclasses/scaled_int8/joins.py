@@ -54,9 +54,7 @@ def new_zeros(
     pin_memory: bool | None = None,
 ) -> Any:
     """Of the class, if it can be: FSDP2 makes shards this way. Every other factory gives a plain tensor."""
-    values = op(
-        self.qdata, size, dtype=dtype or self.dtype, layout=layout, device=device, pin_memory=pin_memory
-    )
+    values = op(self.qdata, size, dtype=dtype or self.dtype, layout=layout, device=device, pin_memory=pin_memory)
     groups = [(n, block) for n, block in zip(size, self.blocks, strict=False) if block > 1]
     fits = len(size) == self.dim() and not any(n % block for n, block in groups)
     if not fits or values.dtype not in FLOATING or layout not in (None, torch.strided):

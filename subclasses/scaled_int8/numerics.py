@@ -4,10 +4,10 @@ Symmetric: ``s = amax(|v|) / 127`` over a block, ``q = round(v / s)`` in -127..1
 Asymmetric: the range ``lo = min(v, 0)`` to ``hi = max(v, 0)`` is 255 steps long: ``s = (hi - lo) / 255``,
 ``z = round(-128 - lo / s)``, ``q = round(v / s) + z`` in -128..127, ``v = (q - z) s``. Zero is exact in both.
 
-``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step (for the ends of
-an asymmetric range too, where the rounding of ``z`` and the clamp cancel), and the roundings of ``s``, ``v / s`` and the
-product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole step. Decoding to bfloat16 or float16
-adds the rounding to that dtype.
+``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step (for the ends
+of an asymmetric range too, where the rounding of ``z`` and the clamp cancel), and the roundings of ``s``, ``v / s`` and
+the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole step. Decoding to bfloat16 or
+float16 adds the rounding to that dtype.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 
 class Quantized(NamedTuple):
-    """``qdata`` int8 in the shape of the values; ``scale`` float32 and ``zero_point`` int8, one value for each block."""
+    """``qdata`` int8 in the shape of the values; ``scale`` float32 and ``zero_point`` int8, one number a block."""
 
     qdata: torch.Tensor
     scale: torch.Tensor

@@ -101,7 +101,9 @@ def _laid_out(run: int, sizes: list[int]) -> list[int] | None:
 
 
 @ScaledInt8Tensor.implements(aten.as_strided.default)
-def as_strided(op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None) -> Any:
+def as_strided(
+    op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None
+) -> Any:
     """Compiled code asks for the views that it returns by their geometry: slices of reordered dims stay int8."""
     offset = 0 if storage_offset is None else storage_offset - self.storage_offset()
     cuts = located(list(zip(self.shape, self.stride(), strict=True)), list(zip(size, stride, strict=True)), offset)
@@ -163,7 +165,8 @@ def _fits(wanted: tuple[int, int], room: int, stride: int) -> bool:
 
 
 def _replayed(self: Any, cuts: list[Cut], size: Sequence[int]) -> Any:
-    view, kept = same(aten.alias.default, self), []
+    kept: list[int] = []
+    view = same(aten.alias.default, self)
     for dim in reversed(range(len(cuts))):
         start, step, target = cuts[dim]
         if target is None:

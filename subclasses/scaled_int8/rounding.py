@@ -36,9 +36,7 @@ def rounded(
     return below + (_uniform(steps, generator, seed) < steps - below)
 
 
-def check_source(
-    rounding: str, generator: torch.Generator | None, seed: torch.Tensor | int | None
-) -> None:
+def check_source(rounding: str, generator: torch.Generator | None, seed: torch.Tensor | int | None) -> None:
     """Random numbers come from one place, and only where some are drawn."""
     if generator is not None and seed is not None:
         raise QuantizationError("both generator and seed are given: random numbers come from one of them.")
@@ -49,9 +47,7 @@ def check_source(
         raise QuantizationError(f"seed is one integer, got {seed.dtype} of shape {tuple(seed.shape)}.")
 
 
-def _uniform(
-    like: torch.Tensor, generator: torch.Generator | None, seed: torch.Tensor | int | None
-) -> torch.Tensor:
+def _uniform(like: torch.Tensor, generator: torch.Generator | None, seed: torch.Tensor | int | None) -> torch.Tensor:
     """Numbers in [0, 1), multiples of 2^-24, in the shape of ``like``."""
     if seed is not None:
         return _hashed(like, seed)

@@ -106,9 +106,16 @@ class ScaledInt8Tensor(WrapperTensor):
             LayoutError: ``values`` are sparse or nested.
         """
         check_detached(cls, values)
-        recipe = {"granularity": granularity, "logical_dtype": logical_dtype, "rounding": rounding}
-        source = {"generator": generator, "seed": seed}
-        return cls.encode(values, symmetric=symmetric, activation=activation, **recipe, **source)
+        return cls.encode(
+            values,
+            granularity=granularity,
+            logical_dtype=logical_dtype,
+            symmetric=symmetric,
+            rounding=rounding,
+            activation=activation,
+            generator=generator,
+            seed=seed,
+        )
 
     @classmethod
     def encode(
@@ -177,7 +184,7 @@ class ScaledInt8Tensor(WrapperTensor):
         def write() -> None:
             self.qdata.copy_(new.qdata)
             self.scale.copy_(new.scale)
-            if self.zero_point is not None:
+            if self.zero_point is not None and new.zero_point is not None:
                 self.zero_point.copy_(new.zero_point)
 
         return write

@@ -149,6 +149,6 @@ def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
     """As Python's slices have them: counted from the front, within the dim."""
     first = 0 if start is None else start
     last = size if end is None else end
-    first = max(first + size, 0) if first < 0 else first if first < size else size
-    last = max(last + size, 0) if last < 0 else last if last < size else size
+    first = max(first + size, 0) if first < 0 else min(size, first)
+    last = max(last + size, 0) if last < 0 else min(size, last)
     return first, max(first, last)
