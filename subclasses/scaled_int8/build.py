@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..core.private import OpOverload
+from ..core.private import OpOverload, call_of
 from .granularity import follow
 from .tensor import ScaledInt8Tensor
 
@@ -37,8 +37,13 @@ def rebuilt(
         like.rounding,
         like.activation,
         partial,
-        *(getattr(like, field.name) for field in cls.declaration.fields[_OWN_FIELDS:]),
+        *(() if cls is ScaledInt8Tensor else _further_fields(like)),
     )
+
+
+def _further_fields(like: Any) -> tuple[Any, ...]:
+    """What a subclass declares beyond the fields of ``ScaledInt8Tensor``."""
+    return tuple(getattr(like, field.name) for field in type(like).declaration.fields[_OWN_FIELDS:])
 
 
 def viewed(
@@ -58,8 +63,9 @@ def viewed(
 
 
 def applied(op: OpOverload, *args: Any) -> Part:
-    """``op`` with its further arguments."""
-    return lambda tensor: op(tensor, *args)
+    """``op`` with its further arguments; each call saves the Python frame of an overload."""
+    call = call_of(op)
+    return lambda tensor: call(tensor, *args)
 
 
 def removed(blocks: tuple[int, ...], dim: int) -> tuple[int, ...]:

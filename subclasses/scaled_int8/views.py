@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..core.private import OpOverload
+from ..core.private import OpOverload, call_of
 from .build import applied, inserted, rebuilt, removed, viewed, wrapped_dim
 from .errors import GridError
 from .granularity import WHOLE, PerTensor
@@ -22,7 +22,8 @@ aten = torch.ops.aten
 
 @ScaledInt8Tensor.implements(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
 def same(op: OpOverload, self: Any) -> Any:
-    result = rebuilt(self, op(self.qdata), op, partial=self.partial)
+    alias = call_of(op)
+    result = rebuilt(self, alias(self.qdata), alias, partial=self.partial)
     if "_l_source" in vars(self):  # as it is: a chain of views would grow with each detach
         result._l_source = vars(self)["_l_source"]
     return result
@@ -48,7 +49,8 @@ def transpose(op: OpOverload, self: Any, dim0: int, dim1: int) -> Any:
 
 @ScaledInt8Tensor.implements(aten.t.default)
 def t(op: OpOverload, self: Any) -> Any:
-    return viewed(self, op, op, self.blocks[::-1])
+    view = call_of(op)
+    return viewed(self, view, view, self.blocks[::-1])
 
 
 @ScaledInt8Tensor.implements(aten.unsqueeze.default)
