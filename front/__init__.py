@@ -31,6 +31,13 @@ from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.wrapper import WrapperTensor
+from .subclasses.interop import (
+    CheckpointError,
+    MissingTensorsError,
+    flatten_state_dict,
+    split_state_dict,
+    unflatten_state_dict,
+)
 from .subclasses.logging_tensor import (
     ChromeTraceSink,
     JsonLinesSink,
@@ -71,6 +78,7 @@ from .subclasses.watch import ReplacedWarning
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointError",
     "ChromeTraceSink",
     "CodecError",
     "DataDependentError",
@@ -95,6 +103,7 @@ __all__ = [
     "LoggingSink",
     "LoggingTensor",
     "MissingRuleError",
+    "MissingTensorsError",
     "NoParameterError",
     "NoRecordsError",
     "NotWrappedError",
@@ -124,10 +133,13 @@ __all__ = [
     "WrapResultError",
     "WrapperTensor",
     "assert_wrapped",
+    "flatten_state_dict",
     "leaf_tensors",
     "modes",
     "op_table",
+    "split_state_dict",
     "strict",
+    "unflatten_state_dict",
     "unwrap_parameters",
     "wrap_parameters",
     "wrapped_parameters",

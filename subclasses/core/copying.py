@@ -107,14 +107,15 @@ def context_types(cls: Any) -> set[type]:
     for klass in cls.__mro__:
         for name, annotation in inspect.get_annotations(klass).items():
             if any(f.name == name for f in cls.declaration.context):
-                found |= _classes_in(evaluate(klass, name, annotation) if isinstance(annotation, str) else annotation)
+                found |= classes_in(evaluate(klass, name, annotation) if isinstance(annotation, str) else annotation)
     return {t for t in found if t.__module__.partition(".")[0] not in ("builtins", "torch", "typing", "types")}
 
 
-def _classes_in(annotation: Any) -> set[type]:
+def classes_in(annotation: Any) -> set[type]:
+    """The classes that an annotation names, at any depth: ``tuple[A | None, B]`` names A and B."""
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return {annotation}
-    return {c for a in typing.get_args(annotation) for c in _classes_in(a)}
+    return {c for a in typing.get_args(annotation) for c in classes_in(a)}
 
 
 torch.serialization.add_safe_globals([rebuild])

@@ -72,8 +72,11 @@ class DecodedView(WrapperTensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return memo.setdefault(id(self), self.to_plain())
 
+    def saved_form(self) -> torch.Tensor:
+        return self.to_plain()
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.to_plain().__reduce_ex__(protocol)
+        return self.saved_form().__reduce_ex__(protocol)
 
 
 @DecodedView.implements(aten.clone.default)

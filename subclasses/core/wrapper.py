@@ -117,6 +117,11 @@ class WrapperTensor(Codec, Memoryless, Compilable, Shardable):
         gradient."""
         return convert.from_plain(cls, values, context)  # type: ignore[no-any-return]
 
+    def saved_form(self) -> torch.Tensor:
+        """What a checkpoint of plain tensors holds in place of this tensor (``lamina.flatten_state_dict``): itself. A
+        class that can't outlive the process, or belongs to one kind of machine, says another one here."""
+        return self
+
     # registration
 
     @classmethod
