@@ -13,15 +13,15 @@ import torch
 
 from .declaration import evaluate
 from .errors import InnerTensorError
-from .fields import field_attributes, is_wrapper
+from .fields import VIEW_SOURCE, field_attributes, is_wrapper
 from .gradients import GradientHook
 from .private import TRACERS, cache_key, gradient_hooks
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
     """The attributes that a user put on the instance; Parameter-ness is one of them."""
-    own = {*field_attributes(wrapper), "_l_bits"}
-    return {k: v for k, v in vars(wrapper).items() if k not in own}
+    own = field_attributes(wrapper)
+    return {k: v for k, v in vars(wrapper).items() if k not in own and not k.startswith("_l_")}
 
 
 def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
@@ -48,14 +48,16 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     for hook in (gradient_hooks(wrapper) or {}).values():
         if isinstance(hook, GradientHook):  # ours; those of users stay behind, as for plain tensors
             result.register_hook(hook)
-    vars(result).update(copy.deepcopy(extras(wrapper), memo))
+    own = {VIEW_SOURCE: vars(wrapper)[VIEW_SOURCE]} if VIEW_SOURCE in vars(wrapper) else {}
+    vars(result).update(copy.deepcopy(extras(wrapper) | own, memo))
     return result
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy of a field. A fake tensor is cloned: its deep copy would have a mode of its own."""
-    fake = isinstance(value, torch.Tensor) and isinstance(value, TRACERS)
-    return value.clone() if fake else copy.deepcopy(value, memo)
+    """A deep copy of a field. Cloned are a fake tensor, whose deep copy would have a mode of its own, and one of a
+    kernel's layout, which has no storage to copy."""
+    cloned = isinstance(value, torch.Tensor) and (isinstance(value, TRACERS) or value.is_mkldnn)
+    return value.clone() if cloned else copy.deepcopy(value, memo)
 
 
 def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -10,6 +10,11 @@ import torch
 from .declaration import Role
 
 
+# A view that writes to the wrapper it was cut from, not to its own inner tensors, has (that wrapper, the view as a
+# function of plain values) under this name.
+VIEW_SOURCE = "_l_source"
+
+
 def is_wrapper(value: Any) -> bool:
     """Whether ``value`` is an instance of a lamina type."""
     return hasattr(type(value), "declaration")

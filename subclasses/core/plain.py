@@ -13,7 +13,7 @@ import torch
 
 from .codec import decoded
 from .errors import UnwrittenError
-from .fields import is_wrapper, tensors_in
+from .fields import VIEW_SOURCE, is_wrapper, tensors_in
 from .gradients import keep_gradient
 from .policy import Fallback, Gradients
 from .private import call_of, with_math_bits
@@ -117,7 +117,7 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
         if values.shape != wrapper.shape:
             why = f"the result has shape {tuple(values.shape)}, the wrapper {tuple(wrapper.shape)}"
             raise UnwrittenError(facts.op, cls, why)
-    if _is_view(cls) or any("_l_source" in vars(w) for w in wrappers):  # views of one wrapper: one after the other
+    if _is_view(cls) or any(VIEW_SOURCE in vars(w) for w in wrappers):  # views of one wrapper: one after the other
         for wrapper in wrappers:
             wrapper.store(decode.values[id(wrapper)])
         return
@@ -148,8 +148,8 @@ def _elements(tensor: Any) -> tuple[Any, torch.Tensor]:
         if _is_view(type(tensor)):
             views.append(tensor.replay.of)
             tensor = tensor.source
-        elif "_l_source" in vars(tensor):
-            tensor, view = vars(tensor)["_l_source"]
+        elif VIEW_SOURCE in vars(tensor):
+            tensor, view = vars(tensor)[VIEW_SOURCE]
             views.append(view)
         else:
             break

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from . import joins, products, reshape, views, writes  # which register their rules
-from .errors import GridError, PartialViewError, QuantizationError
+from . import joins, packed, products, reshape, views, writes  # which register their rules
+from .errors import GridError, PackedError, PartialViewError, QuantizationError
 from .granularity import Granularity, PerBlock, PerGroup, PerRow, PerTensor
+from .packed import PackedInt8Tensor
 from .tensor import ScaledInt8Tensor
 
 __all__ = [
     "Granularity",
     "GridError",
+    "PackedError",
+    "PackedInt8Tensor",
     "PartialViewError",
     "PerBlock",
     "PerGroup",
@@ -18,6 +21,7 @@ __all__ = [
     "QuantizationError",
     "ScaledInt8Tensor",
     "joins",
+    "packed",
     "products",
     "reshape",
     "views",

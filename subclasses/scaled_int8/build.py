@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..core.fields import VIEW_SOURCE
 from ..core.private import OpOverload, call_of
 from .granularity import follow
 from .tensor import ScaledInt8Tensor
@@ -57,8 +58,8 @@ def viewed(
     """``view`` of ``source``, payload and values alike. ``cuts``: the scale stays shared with values outside it."""
     partial = source.partial or cuts
     result = rebuilt(source, view(source.qdata), of_scale, blocks, partial=partial)
-    if partial and (not source.partial or "_l_source" in vars(source)):
-        result._l_source = (source, view)
+    if partial and (not source.partial or VIEW_SOURCE in vars(source)):
+        vars(result)[VIEW_SOURCE] = (source, view)
     return result
 
 

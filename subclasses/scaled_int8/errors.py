@@ -13,5 +13,9 @@ class GridError(QuantizationError):
     """A cut, or a group size, that doesn't fall on the borders of groups."""
 
 
+class PackedError(LaminaError, RuntimeError):
+    """A tensor can't have the kernels' layout, or has it and can't be written to."""
+
+
 class PartialViewError(LaminaError, RuntimeError):
     """A write to a view whose scale is shared with values outside it, where those are out of reach."""

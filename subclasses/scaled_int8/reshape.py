@@ -41,6 +41,8 @@ def reshaped(old: tuple[int, ...], blocks: tuple[int, ...], new: tuple[int, ...]
     >>> reshaped((4, 6), (1, -1), (8, 3)) is None
     True
     """
+    if old == new:
+        return blocks
     if 0 in old:
         return None
     result: list[int] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..core.fields import VIEW_SOURCE
 from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
 from ..core.wrapper import WrapperTensor
@@ -15,6 +16,9 @@ from .errors import PartialViewError
 from .granularity import PER_ROW, Granularity
 from .numerics import Quantized, dequantized, quantized
 from .rounding import NEAREST, check_source
+
+if TYPE_CHECKING:
+    from .packed import PackedInt8Tensor
 
 Seed = torch.Tensor | int | None
 
@@ -191,16 +195,27 @@ class ScaledInt8Tensor(WrapperTensor):
 
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
         """A new scale here would change the values outside the view: the tensor it was cut from is requantized."""
-        if "_l_source" not in vars(self):
+        if VIEW_SOURCE not in vars(self):
             raise PartialViewError(
                 f"this {type(self).__name__} of shape {tuple(self.shape)} shares its scale with values outside it, "
                 "and the tensor it is a view of is not known here. Write to that one, or to a clone()."
             )
-        source, view = vars(self)["_l_source"]
+        source, view = vars(self)[VIEW_SOURCE]
         whole = source.decode()
         view(whole).copy_(values)
         write: Callable[[], None] = source.stage(whole)
         return write
+
+    def pack(self) -> PackedInt8Tensor:
+        """The same values in the layout of the CPU's int8 kernels (oneDNN's): faster products for frozen weights. It
+        can't be written to; ``unpack()`` gives this tensor back.
+
+        Raises:
+            PackedError: it is no matrix on a CPU with one scale for each row or for all of it, or it requires grad.
+        """
+        from .packed import pack
+
+        return pack(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A partial view is saved as a tensor of its own."""
@@ -208,7 +223,6 @@ class ScaledInt8Tensor(WrapperTensor):
         if self.partial:
             own = self.detach().clone()
             values = tuple(getattr(own, field.name) for field in cls.declaration.fields)
-            attributes.pop("_l_source", None)
         return rebuild, (cls, values, requires_grad, attributes)
 
 

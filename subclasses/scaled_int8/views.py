@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..core.fields import VIEW_SOURCE
 from ..core.private import OpOverload, call_of
 from .build import applied, inserted, rebuilt, removed, viewed, wrapped_dim
 from .errors import GridError
@@ -24,8 +25,8 @@ aten = torch.ops.aten
 def same(op: OpOverload, self: Any) -> Any:
     alias = call_of(op)
     result = rebuilt(self, alias(self.qdata), alias, partial=self.partial)
-    if "_l_source" in vars(self):  # as it is: a chain of views would grow with each detach
-        result._l_source = vars(self)["_l_source"]
+    if VIEW_SOURCE in vars(self):  # as it is: a chain of views would grow with each detach
+        vars(result)[VIEW_SOURCE] = vars(self)[VIEW_SOURCE]
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..core.fields import field_attributes
+from ..core.fields import VIEW_SOURCE, field_attributes
 from ..core.private import OpOverload
 from .tensor import ScaledInt8Tensor
 from .views import same, squeeze, t, transpose, unsqueeze
@@ -54,8 +54,8 @@ def _become(self: Any, view: Any) -> Any:
     """Takes over the inner tensors and the grid of a view; the base follows with the outer geometry."""
     for name in field_attributes(view):
         setattr(self, name, getattr(view, name))
-    if "_l_source" in vars(view):
-        self._l_source = vars(view)["_l_source"]
+    if VIEW_SOURCE in vars(view):
+        vars(self)[VIEW_SOURCE] = vars(view)[VIEW_SOURCE]
     return self
 
 

@@ -1,0 +1,33 @@
+"""oneDNN's own layout of an int8 matrix: opaque to everything but its kernels, and what these are fastest with."""
+
+from __future__ import annotations
+
+import torch
+
+_library = torch.library.Library("lamina", "FRAGMENT")
+_library.define("unpack_int8(Tensor packed) -> Tensor")
+
+
+def packed(qdata: torch.Tensor) -> torch.Tensor:
+    """``qdata``, int8 of shape (N, K), as a tensor of layout ``torch._mkldnn`` and shape (K, N). Its memory is its own."""
+    out: torch.Tensor = torch.ops.onednn.qlinear_prepack(qdata.contiguous(), [1, qdata.shape[1]])
+    return out
+
+
+def unpacked(matrix: torch.Tensor) -> torch.Tensor:
+    """The inverse of ``packed``, bit for bit. An operator: compilers know nothing of the layout."""
+    out: torch.Tensor = torch.ops.lamina.unpack_int8(matrix)
+    return out
+
+
+def _unpack(matrix: torch.Tensor) -> torch.Tensor:
+    return matrix.to_dense().t().contiguous()
+
+
+def _fake_unpack(matrix: torch.Tensor) -> torch.Tensor:
+    columns, rows = matrix.shape
+    return torch.empty((rows, columns), dtype=torch.int8, device=matrix.device)
+
+
+_library.impl("unpack_int8", _unpack, "MkldnnCPU")
+torch.library.register_fake("lamina::unpack_int8", _fake_unpack, lib=_library)

@@ -1,0 +1,183 @@
+"""``PackedInt8Tensor``: a frozen int8 weight in the layout that the CPU's kernels are fastest with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..core.copying import extras
+from ..core.geometry import OuterMetadata
+from ..core.policy import Fallback, Gradients
+from ..core.private import OpOverload
+from ..core.wrapper import WrapperTensor
+from . import layout
+from .errors import PackedError
+from .granularity import PER_ROW, WHOLE, Granularity
+from .numerics import FLOATING, dequantized
+from .rounding import NEAREST
+from .tensor import ScaledInt8Tensor
+
+aten = torch.ops.aten
+_SQUARE = torch.empty((2, 2), device="meta")
+
+
+class PackedInt8Tensor(WrapperTensor):
+    """A matrix that stands for the same values as the ``ScaledInt8Tensor`` of which ``pack()`` made it. Its payload is
+    in the kernels' layout only, so there is nothing that could go stale, and no second copy.
+
+    It is frozen: whatever would write to it raises ``PackedError``. Copied and saved it is a ``ScaledInt8Tensor`` again.
+    Matrix products with it run in compiled graphs, too; any other operator runs on decoded values.
+
+    ``packed``: the payload of shape (N, K), opaque. ``scale``, ``zero_point``: of shape (N, 1) or (1, 1).
+    ``transposed``: the tensor is the (K, N) view, as ``linear`` takes it.
+    """
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+    zero_point: torch.Tensor | None = None
+    granularity: Granularity = PER_ROW
+    logical_dtype: torch.dtype = torch.float32
+    rounding: str = NEAREST
+    activation: str = "float"
+    transposed: bool = False
+
+    fallback = Fallback.PLAIN
+    gradients = Gradients.PLAIN
+
+    @classmethod
+    def outer_metadata(cls, *fields: Any) -> OuterMetadata:
+        matrix, logical_dtype, transposed = fields[0], fields[4], fields[7]
+        columns, rows = matrix.size()
+        size, stride = ((columns, rows), (1, columns)) if transposed else ((rows, columns), (columns, 1))
+        return OuterMetadata(size, stride, 0, logical_dtype, matrix.device)
+
+    def decode(self) -> torch.Tensor:
+        plain = self._portable().decode()
+        return plain.t() if self.transposed else plain
+
+    def dequantize(self) -> torch.Tensor:
+        """The values as a plain tensor, in memory of its own. The same as ``to_plain``."""
+        return self.to_plain()
+
+    def unpack(self) -> ScaledInt8Tensor:
+        """The tensor that was packed, bit for bit, in memory of its own."""
+        portable = self._portable()
+        return portable.t() if self.transposed else portable
+
+    def stage(self, values: torch.Tensor) -> Callable[[], None]:
+        """Refuses: the layout is for frozen weights.
+
+        Raises:
+            PackedError: always.
+        """
+        raise PackedError(
+            f"this {type(self).__name__} of shape {tuple(self.shape)} is frozen. Call unpack() (lamina.unpack_(module) "
+            "for parameters), write, and pack again."
+        )
+
+    def share_memory_(self) -> Any:
+        """Refuses: the layout has no memory that processes could share.
+
+        Raises:
+            PackedError: always.
+        """
+        raise PackedError(f"a {type(self).__name__} can't be shared between processes: share unpack(), and pack there.")
+
+    def is_shared(self) -> bool:
+        """False: see ``share_memory_``."""
+        return False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved in the portable layout."""
+        portable = self.unpack().requires_grad_(self.requires_grad)
+        vars(portable).update(extras(self))
+        return portable.__reduce_ex__(protocol)
+
+    def _portable(self) -> ScaledInt8Tensor:
+        qdata, scale = layout.unpacked(self.packed), self.scale.clone()
+        zero_point = None if self.zero_point is None else self.zero_point.clone()
+        recipe = (self.granularity, self.logical_dtype, self.rounding, self.activation)
+        return ScaledInt8Tensor._generated.make(ScaledInt8Tensor, qdata, scale, zero_point, *recipe, False)
+
+
+def pack(weight: ScaledInt8Tensor) -> PackedInt8Tensor:
+    """``weight`` in the layout of the CPU's int8 kernels. Behind ``ScaledInt8Tensor.pack``.
+
+    Raises:
+        PackedError: it is no matrix on a CPU with one scale for each row or for all of it, it requires grad, or
+            this build of torch has no oneDNN.
+    """
+    _check(weight)
+    zero_point = None if weight.zero_point is None else weight.zero_point.clone()
+    recipe = (weight.granularity, weight.logical_dtype, weight.rounding, weight.activation)
+    return PackedInt8Tensor._generated.make(
+        PackedInt8Tensor, layout.packed(weight.qdata), weight.scale.clone(), zero_point, *recipe, False
+    )
+
+
+def _check(weight: ScaledInt8Tensor) -> None:
+    problem = None
+    if weight.requires_grad and torch.is_grad_enabled():
+        problem = "it requires grad, and the layout is for frozen weights: call requires_grad_(False) first"
+    elif weight.dim() != 2 or 0 in weight.shape:
+        problem = "the layout is for matrices"
+    elif weight.blocks[1] != WHOLE or weight.blocks[0] not in (1, WHOLE):
+        problem = "the kernels take one scale for each row, or one for all: quantize with PerRow() or PerTensor()"
+    elif weight.device.type != "cpu":
+        problem = f"it is on {weight.device}, and the layout is for the CPU"
+    elif not torch.backends.mkldnn.is_available():
+        problem = "this build of torch has no oneDNN"
+    if problem:
+        raise PackedError(f"a {type(weight).__name__} of shape {tuple(weight.shape)} can't be packed: {problem}.")
+
+
+@PackedInt8Tensor.implements(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
+def same(op: OpOverload, self: Any) -> Any:
+    return _made(self)
+
+
+@PackedInt8Tensor.implements(aten.t.default)
+def t(op: OpOverload, self: Any) -> Any:
+    return _made(self, transposed=not self.transposed)
+
+
+@PackedInt8Tensor.implements(aten.transpose.int)
+def transpose(op: OpOverload, self: Any, dim0: int, dim1: int) -> Any:
+    op(_SQUARE, dim0, dim1)  # refuses dims that are none
+    return _made(self, transposed=self.transposed != (dim0 % 2 != dim1 % 2))
+
+
+@PackedInt8Tensor.implements(aten.permute.default)
+def permute(op: OpOverload, self: Any, dims: Sequence[int]) -> Any:
+    op(_SQUARE, dims)
+    return _made(self, transposed=self.transposed != (dims[0] % 2 == 1))
+
+
+@PackedInt8Tensor.implements(aten.clone.default)
+def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:
+    return op(self.unpack(), memory_format=memory_format)
+
+
+@PackedInt8Tensor.implements(aten._to_copy.default)
+def convert(op: OpOverload, self: Any, *, dtype: torch.dtype | None = None, **how: Any) -> Any:
+    """A floating dtype is a label, and the layout stays. For another device it is unpacked."""
+    if dtype in FLOATING and not any(v is not None for k, v in how.items() if k in ("device", "layout", "pin_memory")):
+        return _made(self, logical_dtype=dtype)
+    return op(self.unpack(), dtype=dtype, **how)
+
+
+def _made(self: Any, logical_dtype: torch.dtype | None = None, transposed: bool | None = None) -> Any:
+    """A view: the same packed payload. Detached by itself: the layout has no aliases."""
+    return PackedInt8Tensor._generated.make(
+        PackedInt8Tensor,
+        self.packed.detach(),
+        self.scale.detach(),
+        None if self.zero_point is None else self.zero_point.detach(),
+        self.granularity,
+        logical_dtype or self.logical_dtype,
+        self.rounding,
+        self.activation,
+        self.transposed if transposed is None else transposed,
+    )
