@@ -73,9 +73,9 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def random_tensors(*shapes: Sequence[int]) -> list[Tensor]:
+def random_tensors(*shapes: Sequence[int], seed: int = 0) -> list[Tensor]:
     """The same normal random tensors at every call, without touching torch's global generator."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     return [torch.randn(*shape, generator=generator) for shape in shapes]
 
 

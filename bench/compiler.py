@@ -11,6 +11,7 @@ import torch
 
 from .quiet import quiet_loggers
 
+EAGER, COMPILED = "eager", "compiled"
 MANY = 64
 CHATTER = (
     "torch._dynamo.variables.ctx_manager",  # that a compiled optimizer leaves out the profiler's mark of its own step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from .compiler import COMPILED, EAGER
 from .demo_results import DemoResults, cost_line
-from .demo_trainee import COMPILED, EAGER
 from .ours import LOGGING
 from .timing import Summary
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .compiler import COMPILED
 from .demo_results import DemoResults, Outcome, cost_line
-from .demo_trainee import COMPILED
 from .ours import LOGGING
 from .peers import HAND_WRITTEN
 from .results import Results

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .demo_trainee import EAGER, PLAIN, Phases
+from .compiler import EAGER
+from .demo_trainee import PLAIN, Phases
 from .results import Figure, Results
 from .timing import Summary
 

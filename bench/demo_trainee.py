@@ -13,7 +13,7 @@ from torch import Tensor
 
 import lamina
 
-from .compiler import CountingInductor
+from .compiler import COMPILED, EAGER, CountingInductor
 from .demo_task import Batch, Digits, make_model
 from .training import TrainingStep
 
@@ -45,7 +45,6 @@ def _logged_quantized(values: Tensor) -> Tensor:
     return _logged(_quantized(values))
 
 
-EAGER, COMPILED = "eager", "compiled"
 PLAIN = "plain"
 INT8 = "ScaledInt8Tensor"
 WRAPPINGS = (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .budgets import budgets
 from .cases import CASES, EAGER
+from .gaps import print_gaps
 from .results import Figure, Results
 from .subjects import MAX_LAYERS, PLAIN
 from .tables import Table, budgets_table, interval, print_tables, spread
@@ -36,7 +37,7 @@ def tables(results: Results) -> list[Table]:
     """All tables of a run, in reading order."""
     ops = list(dict.fromkeys(figure.op for figure in results.figures))
     made = [table for op in ops for table in (_layers_table(results, op), _circumstances_table(results, op))]
-    return [table for table in (*made, _shares_table(results), budgets_table(budgets(results))) if table.rows]
+    return [table for table in (*made, _shares_table(results), _budgets_table(results)) if table.rows]
 
 
 def _layers_table(results: Results, op: str) -> Table:
@@ -81,16 +82,8 @@ def _shares_table(results: Results) -> Table:
     return Table("the share of dispatch: (wrapped - plain) / wrapped, one layer", ["", "", "µs", "share"], rows)
 
 
-def gap_lines(results: Results) -> list[str]:
-    """Why figures are missing: one line for each subject, circumstance and reason."""
-    ops: dict[tuple[str, str], list[str]] = {}
-    for gap in results.gaps:
-        where = gap.subject if gap.circumstance == EAGER.name else f"{gap.subject}, {gap.circumstance}"
-        found = ops.setdefault((where, gap.reason), [])
-        if gap.op not in found:
-            found.append(gap.op)
-    lines = [f"{where}: {', '.join(names)}: {reason}" for (where, reason), names in ops.items()]
-    return [*lines, *(f"{absence.subject}: {absence.reason}" for absence in results.absences)]
+def _budgets_table(results: Results) -> Table:
+    return budgets_table([budget for budget in budgets(results) if budget.measured is not None])
 
 
 def _time(figure: Figure | None) -> str:
@@ -106,9 +99,7 @@ def print_results(results: Results) -> None:
     print(", ".join(f"{name} {value}" for name, value in results.machine.items()))
     print(LEGEND)
     print_tables(tables(results))
-    if results.gaps or results.absences:
-        print("Gaps:")
-        print("\n".join(f"- {line}" for line in gap_lines(results)))
+    print_gaps(results.gaps, results.absences)
 
 
 def as_json(results: Results) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -76,7 +76,10 @@ class Absence:
 PLAIN = Subject("plain", "torch", max_layers=0)
 
 
-def load_subjects(makers: dict[str, Callable[[], Subject]]) -> tuple[list[Subject], list[Absence]]:
+Made = TypeVar("Made")
+
+
+def load_subjects(makers: dict[str, Callable[[], Made]]) -> tuple[list[Made], list[Absence]]:
     """What the makers give, and the reason for each that fails because something is not installed."""
     subjects, absences = [], []
     for name, make in makers.items():

@@ -35,12 +35,11 @@ def spread(summary: Summary, unit: float = 1.0) -> str:
 
 
 def budgets_table(budgets: Iterable[Budget]) -> Table:
-    """One row for each budget that was measured: what was promised, what was found, and whether that is met."""
-    words = {True: "met", False: "NOT met"}
+    """One row for each budget: what was promised, what was found, and whether that is met."""
+    words = {True: "met", False: "NOT met", None: "not measured"}
     rows = [
-        [budget.text, budget.bound, interval(budget.measured), words[bool(budget.met)]]
+        [budget.text, budget.bound, interval(budget.measured) if budget.measured else "", words[budget.met]]
         for budget in budgets
-        if budget.measured is not None
     ]
     return Table("budgets", ["", "budget", "measured", ""], rows)
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,14 @@ def measure(variants: Sequence[Variant], settings: Settings = Settings()) -> Mea
                 calls = result.calls[variant.name]
                 result.rounds[variant.name].append(_time_loop(variant, calls, settings.clock) / calls)
     return result
+
+
+def rounds_within(seconds: float, variants: Sequence[Variant], settings: Settings, fewest: int) -> Settings:
+    """The settings, with fewer rounds where they would take longer than so many seconds, but with `fewest` at least."""
+    with quiet_machine():
+        a_round = sum(max(settings.loop_ns, _time_loop(variant, 1, settings.clock)) for variant in variants)
+    fitting = int(seconds * 1e9 / max(1, a_round))
+    return replace(settings, rounds=min(settings.rounds, max(fewest, fitting)))
 
 
 def _calls_that_take(nanoseconds: int, variant: Variant, clock: Clock) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class Trial:
             args = self.arguments()
             self._rehearse(args)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
-            return self.gap(f"{type(error).__name__}: {_first_line(error)}")
+            return self.gap(reason_of(error))
         return Variant(self.name, self._function, args, self._scope)
 
     def check(self) -> None:
@@ -150,6 +150,8 @@ def compare(mine: Tensor, plain: Tensor, tolerance: float) -> None:
         raise WrongResultError(f"wrong result: off by {error:.3g} of the largest value, {tolerance:.3g} is allowed")
 
 
-def _first_line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """An error in one line: its class, and the first line of its text."""
     lines = str(error).strip().splitlines() or ["no message"]
-    return lines[0] if len(lines[0]) <= 160 else lines[0][:157] + "..."
+    first = lines[0] if len(lines[0]) <= 160 else lines[0][:157] + "..."
+    return f"{type(error).__name__}: {first}"

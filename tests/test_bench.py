@@ -14,11 +14,12 @@ import torch
 from lamina.bench import peers
 from lamina.bench.budgets import budgets
 from lamina.bench.cases import CASES, CIRCUMSTANCES, EAGER, LARGE_ADD, Case, Circumstance, forward_case, tensors_in
+from lamina.bench.gaps import gap_lines
 from lamina.bench.layers import Options, add_shares, main, run, time_trials, trials_of
 from lamina.bench.ours import LOGGING, TRANSPARENT, load_ours
 from lamina.bench.peers import HAND_WRITTEN, HandWritten, load_peers
 from lamina.bench.plot import write_plot
-from lamina.bench.report import as_json, gap_lines, print_results, tables
+from lamina.bench.report import as_json, print_results, tables
 from lamina.bench.results import Figure, Results
 from lamina.bench.subjects import PLAIN, Subject, load_subjects
 from lamina.bench.timing import (
@@ -30,6 +31,7 @@ from lamina.bench.timing import (
     least_squares_slope,
     measure,
     paired_ratio,
+    rounds_within,
 )
 from lamina.bench.trials import Gap, Trial, WrongResultError
 
@@ -184,6 +186,14 @@ def test_slope_is_least_squares() -> None:
 def test_slopes_are_taken_round_by_round() -> None:
     measured = Measurement({"none": [1.0, 10.0], "one": [3.0, 15.0], "two": [5.0, 20.0]})
     assert measured.slopes({2: "two", 0: "none", 1: "one"}) == pytest.approx([2, 5])
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 60), (1e-6, 10), (1e-9, 7)])
+def test_rounds_that_would_take_too_long_are_left_out(seconds: float, rounds: int) -> None:
+    clock = FakeClock()
+    variants = [Variant("slow", clock.spend, (80,)), Variant("quick", clock.spend, (1,))]
+    settings = Settings(loop_ns=20, clock=clock)
+    assert rounds_within(seconds, variants, settings, fewest=7).rounds == rounds
 
 
 def test_the_machine_is_described() -> None:
@@ -410,7 +420,7 @@ def test_tables_name_all_subjects(results: Results) -> None:
 
 
 def test_gap_lines_give_the_reason(results: Results) -> None:
-    lines = "\n".join(gap_lines(results))
+    lines = "\n".join(gap_lines(results.gaps, results.absences))
     assert "no-op handler: add_: it computes nothing" in lines
     assert "torchao Int8Tensor: not available here" in lines
 

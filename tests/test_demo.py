@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 import lamina.commands
 import lamina.demo
 from lamina.bench import compiler, demo, demo_files, demo_report
+from lamina.bench.compiler import COMPILED, EAGER
 from lamina.bench.demo import DemoError, Plan, run, train
 from lamina.bench.demo_results import DemoResults
 from lamina.bench.demo_task import BATCH, Digits, load, make_model
-from lamina.bench.demo_trainee import COMPILED, EAGER, INT8, PLAIN, WRAPPINGS, Trainee, Wrapping
+from lamina.bench.demo_trainee import INT8, PLAIN, WRAPPINGS, Trainee, Wrapping
 from lamina.bench.timing import Settings
 
 NAMES = [wrapping.name for wrapping in WRAPPINGS]

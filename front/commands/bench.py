@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(help="Measure the cost of wrapper layers, beside their peers.", no_args_is_help=True)
+app = typer.Typer(help="Measure what tensor subclasses cost and save, beside their peers.", no_args_is_help=True)
 
 # Hand everything on, `--help` too: the measurements also run as modules, without the command line's packages.
 HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -18,6 +18,9 @@ def layers(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
-@app.callback()
-def options() -> None:
-    """Keeps `layers` a sub-command while it is the only one."""
+@app.command("int8", context_settings=HAND_ON)
+def int8(context: typer.Context) -> None:
+    """Time a linear layer with int8 weights, and a training step, against plain torch and torchao."""
+    from ..bench.int8.command import main
+
+    raise typer.Exit(main(context.args))
