@@ -56,6 +56,7 @@ from .subclasses.logging_tensor import (
     SinkWarning,
     TensorMeta,
 )
+from .subclasses.packing import pack_, unpack_
 from .subclasses.parameters import (
     NoParameterError,
     NotWrappedError,
@@ -146,10 +147,12 @@ __all__ = [
     "leaf_tensors",
     "modes",
     "op_table",
+    "pack_",
     "split_state_dict",
     "strict",
     "to_torchao",
     "unflatten_state_dict",
+    "unpack_",
     "unwrap_parameters",
     "wrap_parameters",
     "wrapped_parameters",

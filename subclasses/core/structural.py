@@ -80,6 +80,16 @@ def _to_copy(
     return kept if kept.dtype == copy.dtype else copy  # a class of one dtype can't follow
 
 
+def _new_empty(op: OpOverload, self: Any, size: Any, **how: Any) -> Any:
+    """Of the class where nothing but the device differs: asynchronous checkpoints make one and then set its inner
+    tensors as attributes, on whatever they got."""
+    same = tuple(size) == tuple(self.size()) and how.get("dtype") in (None, self.dtype)
+    if not same or how.get("layout") not in (None, torch.strided):
+        return decoding(type(self), facts_of(op))((self, size), how)
+    where = {name: how[name] for name in ("device", "pin_memory") if how.get(name) is not None}
+    return map_inner(self, lambda t: op(t, t.size(), **where))
+
+
 def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
     if not is_wrapper(self):
         return op(self, decoded(src), non_blocking)
@@ -112,6 +122,7 @@ def structural_rules(owner: str) -> RuleBook:
         (_clone, aten.clone.default),
         (_as_strided, aten.as_strided.default),
         (_to_copy, aten._to_copy.default),
+        (_new_empty, aten.new_empty.default),
         (_copy_, aten.copy_.default),
         (_pin_memory, aten._pin_memory.default),
         (_is_pinned, aten.is_pinned.default),

@@ -9,8 +9,9 @@ _library.define("unpack_int8(Tensor packed) -> Tensor")
 
 
 def packed(qdata: torch.Tensor) -> torch.Tensor:
-    """``qdata``, int8 of shape (N, K), as a tensor of layout ``torch._mkldnn`` and shape (K, N). Its memory is its own."""
-    out: torch.Tensor = torch.ops.onednn.qlinear_prepack(qdata.contiguous(), [1, qdata.shape[1]])
+    """``qdata``, int8 of shape (N, K), as a tensor of layout ``torch._mkldnn`` and shape (K, N), in its own memory."""
+    # oneDNN ignores strides. Without a shape of the activations the result serves all of them, and is faster.
+    out: torch.Tensor = torch.ops.onednn.qlinear_prepack(qdata.contiguous(), None)
     return out
 
 

@@ -15,7 +15,7 @@ from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
 from .granularity import PER_ROW, WHOLE, Granularity
-from .numerics import FLOATING, dequantized
+from .numerics import FLOATING
 from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
 
@@ -27,7 +27,7 @@ class PackedInt8Tensor(WrapperTensor):
     """A matrix that stands for the same values as the ``ScaledInt8Tensor`` of which ``pack()`` made it. Its payload is
     in the kernels' layout only, so there is nothing that could go stale, and no second copy.
 
-    It is frozen: whatever would write to it raises ``PackedError``. Copied and saved it is a ``ScaledInt8Tensor`` again.
+    It is frozen: whatever would write to it raises ``PackedError``. Cloned or saved it is a ``ScaledInt8Tensor`` again.
     Matrix products with it run in compiled graphs, too; any other operator runs on decoded values.
 
     ``packed``: the payload of shape (N, K), opaque. ``scale``, ``zero_point``: of shape (N, 1) or (1, 1).
@@ -99,7 +99,10 @@ class PackedInt8Tensor(WrapperTensor):
         qdata, scale = layout.unpacked(self.packed), self.scale.clone()
         zero_point = None if self.zero_point is None else self.zero_point.clone()
         recipe = (self.granularity, self.logical_dtype, self.rounding, self.activation)
-        return ScaledInt8Tensor._generated.make(ScaledInt8Tensor, qdata, scale, zero_point, *recipe, False)
+        made: ScaledInt8Tensor = ScaledInt8Tensor._generated.make(
+            ScaledInt8Tensor, qdata, scale, zero_point, *recipe, False
+        )
+        return made
 
 
 def pack(weight: ScaledInt8Tensor) -> PackedInt8Tensor:
@@ -112,9 +115,10 @@ def pack(weight: ScaledInt8Tensor) -> PackedInt8Tensor:
     _check(weight)
     zero_point = None if weight.zero_point is None else weight.zero_point.clone()
     recipe = (weight.granularity, weight.logical_dtype, weight.rounding, weight.activation)
-    return PackedInt8Tensor._generated.make(
+    made: PackedInt8Tensor = PackedInt8Tensor._generated.make(
         PackedInt8Tensor, layout.packed(weight.qdata), weight.scale.clone(), zero_point, *recipe, False
     )
+    return made
 
 
 def _check(weight: ScaledInt8Tensor) -> None:
@@ -158,6 +162,11 @@ def permute(op: OpOverload, self: Any, dims: Sequence[int]) -> Any:
 @PackedInt8Tensor.implements(aten.clone.default)
 def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:
     return op(self.unpack(), memory_format=memory_format)
+
+
+@PackedInt8Tensor.implements(aten.new_empty.default)
+def new_empty(op: OpOverload, self: Any, size: Sequence[int], **how: Any) -> Any:
+    return op(self.unpack(), size, **how)
 
 
 @PackedInt8Tensor.implements(aten._to_copy.default)

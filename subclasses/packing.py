@@ -1,0 +1,78 @@
+"""``pack_`` and ``unpack_``: a module's int8 weights in the layout of the CPU's kernels, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .core.private import uncompiled
+from .parameters import Where, wrap_parameters
+from .scaled_int8 import PackedError, PackedInt8Tensor, ScaledInt8Tensor
+
+
+def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
+    """Replaces the ``ScaledInt8Tensor`` weights of linear layers by packed ones, in place: for inference on a CPU. Each
+    Parameter object stays the one that it is. ``torch.save`` of them writes the portable layout; loading into packed
+    weights raises ``PackedError``: call ``unpack_`` first.
+
+    Args:
+        module: its weights must not require grad.
+        where: which parameters, as for ``wrap_parameters``. By default those that only ``nn.Linear`` layers hold: a
+            weight that an embedding shares stays as it is, since looking up rows of a packed one unpacks all of it.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        PackedError: there is nothing to pack, a weight requires grad, or can't have the layout. Nothing was changed.
+    """
+    chosen = _chosen(module, ScaledInt8Tensor, where)
+    trainable = [name for name, parameter in chosen.items() if parameter.requires_grad]
+    if trainable:
+        raise PackedError(
+            f"{', '.join(trainable[:8])} require grad, and packed weights are frozen: module.requires_grad_(False) first."
+        )
+    return _exchanged(module, chosen, ScaledInt8Tensor.pack)
+
+
+def unpack_(module: nn.Module) -> nn.Module:
+    """Replaces all packed weights of ``module`` by the ``ScaledInt8Tensor`` that they were, bit for bit, in place.
+
+    Returns:
+        ``module``.
+
+    Raises:
+        PackedError: no parameter is packed.
+    """
+    chosen = _chosen(module, PackedInt8Tensor, lambda name, owner, parameter: True)
+    return _exchanged(module, chosen, PackedInt8Tensor.unpack)
+
+
+def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> dict[str, nn.Parameter]:
+    """Parameters of ``cls`` by name; a tied one under each of its names."""
+    root = uncompiled(module)
+    sites = [
+        (f"{prefix}.{name}" if prefix else name, owner, parameter)
+        for prefix, owner in root.named_modules()
+        for name, parameter in owner.named_parameters(recurse=False)
+        if isinstance(parameter, cls)
+    ]
+    if where is None:
+        elsewhere = {
+            id(p) for name, owner, p in sites if not (isinstance(owner, nn.Linear) and name.endswith("weight"))
+        }
+        chosen = {name: p for name, _, p in sites if id(p) not in elsewhere}
+    else:
+        chosen = {name: p for name, owner, p in sites if where(name, owner, p)}
+    if not chosen:
+        raise PackedError(
+            f"no parameter of this {type(module).__name__} is a {cls.__name__} of a linear layer, or was chosen by where."
+        )
+    return chosen
+
+
+def _exchanged(module: nn.Module, chosen: dict[str, nn.Parameter], exchange: Any) -> nn.Module:
+    ids = {id(parameter) for parameter in chosen.values()}
+    return wrap_parameters(module, exchange, where=lambda name, owner, parameter: id(parameter) in ids)
