@@ -9,7 +9,6 @@ import torch
 
 from .declaration import Role
 
-
 # A view that writes to the wrapper it was cut from, not to its own inner tensors, has (that wrapper, the view as a
 # function of plain values) under this name.
 VIEW_SOURCE = "_l_source"
