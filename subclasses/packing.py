@@ -32,7 +32,7 @@ def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
     trainable = [name for name, parameter in chosen.items() if parameter.requires_grad]
     if trainable:
         raise PackedError(
-            f"{', '.join(trainable[:8])} require grad, and packed weights are frozen: module.requires_grad_(False) first."
+            f"{', '.join(trainable[:8])} require grad, and packed weights are frozen. Call requires_grad_(False) first."
         )
     return _exchanged(module, chosen, ScaledInt8Tensor.pack)
 
@@ -52,23 +52,20 @@ def unpack_(module: nn.Module) -> nn.Module:
 
 def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> dict[str, nn.Parameter]:
     """Parameters of ``cls`` by name; a tied one under each of its names."""
-    root = uncompiled(module)
     sites = [
         (f"{prefix}.{name}" if prefix else name, owner, parameter)
-        for prefix, owner in root.named_modules()
+        for prefix, owner in uncompiled(module).named_modules()
         for name, parameter in owner.named_parameters(recurse=False)
-        if isinstance(parameter, cls)
+        if issubclass(type(parameter), cls)
     ]
     if where is None:
-        elsewhere = {
-            id(p) for name, owner, p in sites if not (isinstance(owner, nn.Linear) and name.endswith("weight"))
-        }
+        elsewhere = {id(p) for _, owner, p in sites if not (isinstance(owner, nn.Linear) and p is owner.weight)}
         chosen = {name: p for name, _, p in sites if id(p) not in elsewhere}
     else:
         chosen = {name: p for name, owner, p in sites if where(name, owner, p)}
     if not chosen:
         raise PackedError(
-            f"no parameter of this {type(module).__name__} is a {cls.__name__} of a linear layer, or was chosen by where."
+            f"of this {type(module).__name__} no parameter is a {cls.__name__} of a linear layer, or none was chosen."
         )
     return chosen
 

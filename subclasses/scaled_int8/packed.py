@@ -63,8 +63,8 @@ class PackedInt8Tensor(WrapperTensor):
 
     def unpack(self) -> ScaledInt8Tensor:
         """The tensor that was packed, bit for bit, in memory of its own."""
-        portable = self._portable()
-        return portable.t() if self.transposed else portable
+        portable: Any = self._portable()
+        return portable.t() if self.transposed else portable  # type: ignore[no-any-return]
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Refuses: the layout is for frozen weights.

@@ -82,7 +82,8 @@ def expand(op: OpOverload, self: Any, size: Sequence[int], *, implicit: bool = F
         own = (*(1,) * new, *scale.shape)
         return op(scale, [full if block == 1 else s for full, s, block in zip(expanded, own, blocks, strict=True)])  # type: ignore[no-any-return]
 
-    return viewed(self, view, of_scale, blocks)
+    emptied = any(full < size for full, size in zip(expanded[new:], self.shape, strict=True))
+    return viewed(self, view, of_scale, blocks, cuts=emptied)  # a scale of no values would be written
 
 
 @ScaledInt8Tensor.implements(aten.slice.Tensor)
@@ -98,7 +99,7 @@ def slice_(
     if block == 1:
         return viewed(self, view, view, self.blocks)
     if block == WHOLE:
-        return viewed(self, view, aten.alias.default, self.blocks, cuts=(start, end, step) != (0, size, 1))
+        return viewed(self, view, aten.alias.default, self.blocks, cuts=len(range(start, end, step)) != size)
     if step != 1 or start % block or end % block:
         raise GridError(
             f"slice {start}:{end}:{step} of dim {dim} cuts groups of {block} in a {type(self).__name__} of shape "
