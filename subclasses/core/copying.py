@@ -60,8 +60,14 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     return value.clone() if cloned else copy.deepcopy(value, memo)
 
 
-def reduce(wrapper: Any) -> tuple[Any, tuple[Any, ...]]:
-    """``__reduce_ex__``: rebuilt by ``rebuild``, which is registered as a safe global for ``weights_only`` loading."""
+def reduce(wrapper: Any, protocol: Any) -> Any:
+    """``__reduce_ex__``: rebuilt by ``rebuild``, which is registered as a safe global for ``weights_only`` loading. A
+    wrapper whose ``saved_form`` is another tensor is saved as that one."""
+    form = wrapper.saved_form()
+    if form is not wrapper:
+        form = form.detach().requires_grad_(wrapper.requires_grad)
+        vars(form).update(extras(wrapper))
+        return form.__reduce_ex__(protocol)
     cls = type(wrapper)
     values = tuple(getattr(wrapper, f.name) for f in cls.declaration.fields)
     return rebuild, (cls, values, wrapper.requires_grad, extras(wrapper))

@@ -75,9 +75,6 @@ class DecodedView(WrapperTensor):
     def saved_form(self) -> torch.Tensor:
         return self.to_plain()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.saved_form().__reduce_ex__(protocol)
-
 
 @DecodedView.implements(aten.clone.default)
 def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:

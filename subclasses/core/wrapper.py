@@ -118,8 +118,8 @@ class WrapperTensor(Codec, Memoryless, Compilable, Shardable):
         return convert.from_plain(cls, values, context)  # type: ignore[no-any-return]
 
     def saved_form(self) -> torch.Tensor:
-        """What a checkpoint of plain tensors holds in place of this tensor (``lamina.flatten_state_dict``): itself. A
-        class that can't outlive the process, or belongs to one kind of machine, says another one here."""
+        """What pickles and checkpoints hold in place of this tensor: itself. A class that can't outlive the process, or
+        belongs to one kind of machine, says another one here."""
         return self
 
     # registration
@@ -192,7 +192,7 @@ class WrapperTensor(Codec, Memoryless, Compilable, Shardable):
         return copying.deepcopy(self, memo)  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return copying.reduce(self)
+        return copying.reduce(self, protocol)
 
 
 def _refuse_base(cls: type[WrapperTensor]) -> None:

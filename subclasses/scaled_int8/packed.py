@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from ..core.copying import extras
 from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
 from ..core.private import OpOverload
@@ -89,11 +88,9 @@ class PackedInt8Tensor(WrapperTensor):
         """False: see ``share_memory_``."""
         return False
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Saved in the portable layout."""
-        portable = self.unpack().requires_grad_(self.requires_grad)
-        vars(portable).update(extras(self))
-        return portable.__reduce_ex__(protocol)
+    def saved_form(self) -> torch.Tensor:
+        """The portable tensor: the layout belongs to one kind of machine."""
+        return self.unpack()
 
     def _portable(self) -> ScaledInt8Tensor:
         qdata, scale = layout.unpacked(self.packed), self.scale.clone()

@@ -217,13 +217,9 @@ class ScaledInt8Tensor(WrapperTensor):
 
         return pack(self)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A partial view is saved as a tensor of its own."""
-        rebuild, (cls, values, requires_grad, attributes) = super().__reduce_ex__(protocol)
-        if self.partial:
-            own = self.detach().clone()
-            values = tuple(getattr(own, field.name) for field in cls.declaration.fields)
-        return rebuild, (cls, values, requires_grad, attributes)
+    def saved_form(self) -> torch.Tensor:
+        """Itself; a partial view is saved as a tensor of its own."""
+        return self.detach().clone() if self.partial else self
 
 
 def _quantized(values: torch.Tensor, blocks: tuple[int, ...], symmetric: bool, **rounding: Any) -> Quantized:
