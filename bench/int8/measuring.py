@@ -13,7 +13,7 @@ from ..timing import Measurement, describe_machine, measure, quiet_machine, roun
 from ..trials import Gap
 from .accuracy import References
 from .options import Options, Progress
-from .peers import load_peers
+from .peers import load_peers, quiet_peers
 from .problems import Layer, Problem
 from .results import Figure, Results
 from .step import FULL_SIZES, WRAPPINGS, Sizes, add_steps
@@ -41,6 +41,7 @@ def run(options: Options, progress: Progress, sizes: Sizes = FULL_SIZES) -> Resu
     """Measure, and return all figures with the reasons for those that are missing."""
     results = Results(describe_machine(), options.settings, options.modes, options.not_compiled)
     with ExitStack() as scopes:
+        scopes.enter_context(quiet_peers())
         if not options.not_compiled:
             scopes.enter_context(compiling())
         for layer in options.layers():

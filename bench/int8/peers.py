@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import torch
@@ -78,6 +80,14 @@ _PEERS = {
     TORCHAO_WEIGHT_ONLY: _torchao(TORCHAO_WEIGHT_ONLY, "Int8WeightOnlyConfig", FLOAT),
     TORCHAO_DYNAMIC: _torchao(TORCHAO_DYNAMIC, "Int8DynamicActivationInt8WeightConfig", EIGHT_BITS),
 }
+
+
+@contextmanager
+def quiet_peers() -> Iterator[None]:
+    """Without the word that torchao's tensor has no hash of its own for a compiler's cache: it is cached without."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Int8Tensor does not implement _stable_hash_for_caching")
+        yield
 
 
 def load_peers() -> tuple[list[Subject], list[Absence]]:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import lamina
 
-from .accuracy import ANY, EIGHT_BITS, FLOAT, HALF, SIXTEEN_BITS, Accuracy
+from .accuracy import ANY, EIGHT_BITS, FLOAT, SIXTEEN_BITS, Accuracy
 
 PLAIN, PLAIN_BFLOAT16 = "plain", "plain bfloat16"
 ACTIVATIONS = {"float": FLOAT, "int16": SIXTEEN_BITS, "int8": EIGHT_BITS, "auto": ANY}
@@ -84,24 +84,14 @@ def _quantize(activation: str, *, packed: bool) -> Callable[[Tensor], nn.Module]
     return build
 
 
-def _plain(dtype: torch.dtype) -> Subject:
-    origin = f"torch {torch.__version__}"
-    return Subject(PLAIN, origin, linear, FLOAT if dtype is torch.float32 else HALF)
-
-
-def _plain_bfloat16() -> Subject:
-    return Subject(
-        PLAIN_BFLOAT16,
-        f"torch {torch.__version__}",
-        lambda weight: linear(weight.bfloat16()),
-        HALF,
-        prepare=Tensor.bfloat16,
-    )
-
-
 def load_plain(dtype: torch.dtype) -> list[Subject]:
     """Plain linear in the dtype of the problem, and in bfloat16 where that is another."""
-    return [_plain(dtype), *([] if dtype is torch.bfloat16 else [_plain_bfloat16()])]
+    origin = f"torch {torch.__version__}"
+    plain = Subject(PLAIN, origin, linear, FLOAT)
+    if dtype is torch.bfloat16:
+        return [plain]
+    half = Subject(PLAIN_BFLOAT16, origin, lambda weight: linear(weight.bfloat16()), FLOAT, prepare=Tensor.bfloat16)
+    return [plain, half]
 
 
 def load_ours() -> list[Subject]:
