@@ -1,0 +1,56 @@
+"""Activations as integers: one step a row, and 8 or 16 bits an element.
+
+A row ``x`` of peak ``p = max |x|`` gets the step ``s = p / L`` and the codes ``v = round(x / s)``, ``|v| <= L``.
+
+``int8``: ``L = 127``. ``|x - s v| <= s (1/2 + 2^-16)``: half a step, and the roundings of ``1 / s`` and of the product.
+``int16``: ``L = 32639``, and ``v = 256 h + l`` with ``h`` and ``l`` in -128..127, two rows of int8 for each row. ``L``
+is the largest that leaves room for both: ``256 * 127 + 127``. ``|x - s v| <= s (1/2 + 2^-8)``.
+
+So for a product with the decoded weight ``w``, ``|x @ w - result| <= s (1/2 + 2^-8) sum_k |w_k|``, plus the roundings
+of float32. For rows of normal values, of peak some 3.5 sigma at 2048 elements, the error of the codes alone is
+``s / sqrt(12)``: 41 dB below the row for int8 and 90 dB for int16.
+"""
+
+from __future__ import annotations
+
+import torch
+
+# Adding it leaves the value, rounded half to even, in the low bits of a float32: a rounding and a conversion in one.
+_INTEGERS = 1.5 * 2**23
+# The zero of the uint8 codes. oneDNN's int8 kernels for CPUs take unsigned activations (signed ones run in a reference
+# loop, a thousand times slower).
+UNSIGNED_ZERO = 128
+# Rows whose peak lies above are multiplied as floats: so are NaN and infinity. Rows below get the step of this peak:
+# s has to be a normal number.
+LARGEST_PEAK = 2.0**100
+SMALLEST_PEAK = 2.0**-108
+
+LEVELS = {False: 127, True: 32639}
+
+
+def peaks(a: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of each row, of shape (M, 1). NaN where the row has one."""
+    return a.abs().amax(1, keepdim=True)
+
+
+def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, unsigned: bool) -> torch.Tensor:
+    """The codes of the rows of ``a`` (float32, (M, K)): int8, or uint8 with the zero at 128.
+
+    With ``halves`` the result is (2 M, K): the high halves of all rows, then the low ones.
+    """
+    offset = _INTEGERS
+    if unsigned:  # to both halves
+        offset += UNSIGNED_ZERO * 257 if halves else UNSIGNED_ZERO
+    bits = (a * inverse_step).add_(offset).view(torch.int32)
+    if halves:
+        # The low byte, read as signed, is l; what is left over for h is rounded to the nearest.
+        bits = torch.cat(((bits if unsigned else bits + 128) >> 8, bits))
+    return bits.to(torch.uint8 if unsigned else torch.int8)
+
+
+def sums(codes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """The sum of each row of codes, weighted if asked, as float32 of shape (R, 1)."""
+    values = codes.float()
+    if codes.dtype is torch.uint8:
+        values -= UNSIGNED_ZERO
+    return values.sum(1, keepdim=True) if weights is None else values @ weights.float()

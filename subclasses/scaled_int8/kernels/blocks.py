@@ -1,0 +1,54 @@
+"""Scales that are shared in blocks: along the contracted dim, along the columns, or along both.
+
+For a payload of shape (K, N), ``scale.shape[d]`` is 1, the size of dim ``d``, or the number of groups along it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Factors(NamedTuple):
+    """A scale that is one factor an input (``rows``, (K, 1)) or one an output (``columns``, (1, N) or (1, 1))."""
+
+    rows: torch.Tensor | None
+    columns: torch.Tensor | None
+
+
+def factors(scale: torch.Tensor, rows: int, columns: int) -> Factors | None:
+    """``scale`` as a factor of one side. None where it varies along both dims: then it can't leave the sum."""
+    along_rows, along_columns = scale.shape
+    if along_rows == 1:
+        return Factors(None, scale if along_columns in (1, columns) else repeated(scale, 1, columns))
+    if along_columns == 1:
+        return Factors(scale if along_rows == rows else repeated(scale, 0, rows), None)
+    return None
+
+
+def repeated(scale: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    """Each group's number once for each of its members, so that dim ``dim`` has ``size``. A size of 1 stays."""
+    groups = scale.shape[dim]
+    return scale if groups in (1, size) else scale.repeat_interleave(size // groups, dim)
+
+
+def decoded(
+    qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """``(qdata - zero_point) * scale``, computed and returned in ``dtype``."""
+    steps = _split(qdata.to(dtype), scale)
+    if zero_point is not None:
+        steps = steps - _beside(zero_point)
+    return (steps * _beside(scale).to(dtype)).reshape(qdata.shape)
+
+
+def _split(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts. A view: no dims are joined."""
+    rows, columns = values.shape
+    groups, sets = scale.shape
+    return values.reshape(groups, rows // groups, sets, columns // sets)
+
+
+def _beside(scale: torch.Tensor) -> torch.Tensor:
+    return scale[:, None, :, None]
