@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import joins, packed, products, reshape, views, writes  # which register their rules
+from . import joins, packed, products, reshape, updates, views, writes  # which register their rules
 from .errors import GridError, PackedError, PartialViewError, QuantizationError
 from .granularity import Granularity, PerBlock, PerGroup, PerRow, PerTensor
 from .packed import PackedInt8Tensor
@@ -24,6 +24,7 @@ __all__ = [
     "packed",
     "products",
     "reshape",
+    "updates",
     "views",
     "writes",
 ]

@@ -7,7 +7,9 @@ Asymmetric: the range ``lo = min(v, 0)`` to ``hi = max(v, 0)`` is 255 steps long
 ``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step (for the ends
 of an asymmetric range too, where the rounding of ``z`` and the clamp cancel), and the roundings of ``s``, ``v / s`` and
 the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole step. Decoding to bfloat16 or
-float16 adds the rounding to that dtype.
+float16 adds the rounding to that dtype, and finite values of that dtype stay finite.
+
+Temporaries are written in place: a fresh buffer for each step costs page faults, six times the arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import NamedTuple
 import torch
 
 from .granularity import scale_shape
-from .rounding import NEAREST, rounded
+from .rounding import NEAREST, round_
 
 QMIN, QMAX = -128, 127  # a symmetric payload leaves QMIN out
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -47,17 +49,19 @@ def quantized(
     """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale.
 
     A block of zeros has a payload that decodes to zeros. A block with a NaN or an infinite value, or one whose range is
-    too large for float32, has a scale that is NaN or infinite: all of it decodes to NaN.
+    too large for float32, has a scale that is NaN: all of it decodes to NaN.
     """
+    shape = scale_shape(values.shape, blocks)
     exact = split(values.to(computing_dtype(values.dtype)), blocks)
     low, high = _range(exact, blocks, symmetric)
     scale = _scale(high, QMAX) if symmetric else _scale(high - low, QMAX - QMIN)
-    steps = rounded(exact / scale, rounding, generator, seed)
-    shape = scale_shape(values.shape, blocks)
+    if not symmetric and values.dtype in (torch.float16, torch.bfloat16):
+        scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(values.dtype).max)
+    steps = round_(exact / scale, rounding, generator, seed)
     if symmetric:
         return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
     zero_point = (QMIN - low / scale).round().nan_to_num(0.0).clamp(QMIN, QMAX)
-    qdata = _int8(steps + zero_point, QMIN).reshape(values.shape)
+    qdata = _int8(steps.add_(zero_point), QMIN).reshape(values.shape)
     return Quantized(qdata, scale.reshape(shape), zero_point.to(torch.int8).reshape(shape))
 
 
@@ -71,8 +75,15 @@ def dequantized(
     """``(qdata - zero_point) * scale``, computed in float32 (float64 for that) and rounded once to ``dtype``."""
     steps = split(qdata.to(computing_dtype(dtype)), blocks)
     if zero_point is not None:
-        steps = steps - per_block(zero_point, blocks)
-    return (steps * per_block(scale, blocks)).to(dtype).reshape(qdata.shape)
+        steps.sub_(per_block(zero_point, blocks))
+    return steps.mul_(per_block(scale, blocks)).to(dtype).reshape(qdata.shape)
+
+
+def overwrite(target: Quantized, new: Quantized, non_blocking: bool = False) -> None:
+    """Copies ``new`` into the memory of ``target``. Both have a zero point, or none."""
+    for old, fresh in zip(target, new, strict=True):
+        if old is not None and fresh is not None:
+            old.copy_(fresh, non_blocking)
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -106,10 +117,11 @@ def per_block(scale: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
 
 def _range(exact: torch.Tensor, blocks: Sequence[int], symmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The ends of each block's range, zero included. ``exact`` is split."""
+    low, high = _reduced(torch.amin, exact, blocks), _reduced(torch.amax, exact, blocks)
     if symmetric:
-        high = _reduced(torch.amax, exact.abs(), blocks)
+        high = torch.maximum(-low, high)
         return -high, high
-    return _reduced(torch.amin, exact, blocks).clamp(max=0), _reduced(torch.amax, exact, blocks).clamp(min=0)
+    return low.clamp(max=0), high.clamp(min=0)
 
 
 def _reduced(reduce: Callable[..., torch.Tensor], exact: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
@@ -125,12 +137,20 @@ def _reduced(reduce: Callable[..., torch.Tensor], exact: torch.Tensor, blocks: S
 
 
 def _scale(length: torch.Tensor, steps: int) -> torch.Tensor:
-    """A range in ``steps``. Infinite where the result, times ``steps``, would be."""
+    """A range in ``steps``. NaN where the result, times ``steps``, would be infinite: as the scale it makes NaN of all
+    values, where an infinite one would leave some infinite."""
     scale = (length / steps).float()
     # The largest float32 whose product with ``steps`` is finite; rounding can make the quotient one ulp larger.
     largest = torch.finfo(torch.float32).max / steps * (1 - 2**-23)
-    return torch.where(scale > largest * (1 + 2**-20), torch.inf, scale.clamp(SMALLEST_SCALE, largest))
+    return torch.where(scale > largest * (1 + 2**-20), torch.nan, scale.clamp(SMALLEST_SCALE, largest))
+
+
+def _reaching(scale: torch.Tensor, end: torch.Tensor, largest: float) -> torch.Tensor:
+    """``scale``; where ``end`` may round to beyond ``largest``, which decodes to infinity, one that ``largest`` is a
+    multiple of. It is larger, so that 255 steps hold the range all the same."""
+    beyond = (end / scale).ceil() * scale > largest
+    return torch.where(beyond, largest / (largest / scale).floor(), scale)
 
 
 def _int8(payload: torch.Tensor, least: int) -> torch.Tensor:
-    return payload.clamp(least, QMAX).to(torch.int8)
+    return payload.clamp_(least, QMAX).to(torch.int8)

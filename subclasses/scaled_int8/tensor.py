@@ -14,7 +14,7 @@ from ..core.wrapper import WrapperTensor
 from .checks import check_detached, check_finite, check_inner, check_recipe, check_same_shape, check_values
 from .errors import PartialViewError
 from .granularity import PER_ROW, Granularity
-from .numerics import Quantized, dequantized, quantized
+from .numerics import Quantized, dequantized, overwrite, quantized
 from .rounding import NEAREST, check_source
 
 if TYPE_CHECKING:
@@ -149,6 +149,11 @@ class ScaledInt8Tensor(WrapperTensor):
         return dequantized(self.qdata, self.scale, self.zero_point, self.blocks, self.logical_dtype)
 
     @property
+    def payload(self) -> Quantized:
+        """The inner tensors."""
+        return Quantized(self.qdata, self.scale, self.zero_point)
+
+    @property
     def blocks(self) -> tuple[int, ...]:
         """How many neighbours along each dim share a scale; -1 for all of them."""
         return self.granularity.blocks(self.dim())
@@ -185,13 +190,7 @@ class ScaledInt8Tensor(WrapperTensor):
         full = values.to(self.dtype).expand(self.shape)
         new = quantized(full, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
 
-        def write() -> None:
-            self.qdata.copy_(new.qdata)
-            self.scale.copy_(new.scale)
-            if self.zero_point is not None and new.zero_point is not None:
-                self.zero_point.copy_(new.zero_point)
-
-        return write
+        return lambda: overwrite(self.payload, new)
 
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
         """A new scale here would change the values outside the view: the tensor it was cut from is requantized."""

@@ -8,6 +8,7 @@ import torch
 
 from ..core.fields import VIEW_SOURCE, field_attributes
 from ..core.private import OpOverload
+from .numerics import overwrite
 from .tensor import ScaledInt8Tensor
 from .views import same, squeeze, t, transpose, unsqueeze
 
@@ -19,10 +20,7 @@ def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> An
     """Between tensors of one recipe the payload is copied as it is, whatever their dtypes; else requantized."""
     if not _same_grid(self, src):
         return ScaledInt8Tensor.super_rule(op)(self, src, non_blocking)
-    self.qdata.copy_(src.qdata, non_blocking)
-    self.scale.copy_(src.scale, non_blocking)
-    if self.zero_point is not None:
-        self.zero_point.copy_(src.zero_point, non_blocking)
+    overwrite(self.payload, src.payload, non_blocking)
     return self
 
 
