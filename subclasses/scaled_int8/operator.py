@@ -1,9 +1,9 @@
 """The operator ``lamina::int8_mm``: a float matrix times an int8 one, ``a @ ((qdata - zero_point) * scale)``.
 
-``a`` is (M, K) and floating. ``qdata`` is (K, N): int8 of any strides (as ``linear`` takes a weight, the transposed view
-of an (N, K) payload), or that in oneDNN's layout (``layout.packed``). ``scale`` is float32, with 1, the size of ``qdata``
-or a divisor of it along each dim: the numbers of blocks; ``zero_point``, int8, has its shape. The result is (M, N), of
-the dtype of ``a``.
+``a`` is (M, K) and floating. ``qdata`` is (K, N): int8 of any strides (as ``linear`` takes a weight, the transposed
+view of an (N, K) payload), or that in oneDNN's layout (``layout.packed``). ``scale`` is float32, with 1, the size of
+``qdata`` or a divisor of it along each dim: the numbers of blocks; ``zero_point``, int8, has its shape. The result is
+(M, N), of the dtype of ``a``.
 
 ``activation`` says how ``a`` takes part: ``"float"`` as it is; ``"int16"`` and ``"int8"`` as integers with a step for
 each row, see ``kernels.activations`` for the bounds of the error; ``"auto"`` in whichever of the three is the fastest

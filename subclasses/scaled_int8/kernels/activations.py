@@ -17,6 +17,7 @@ import torch
 
 # Adding it leaves the value, rounded half to even, in the low bits of a float32: a rounding and a conversion in one.
 _INTEGERS = 1.5 * 2**23
+_BYTE = torch.tensor(8, dtype=torch.int32)  # in bits: a tensor costs 1.5 us less than a number, which torch wraps
 # The zero of the uint8 codes. oneDNN's int8 kernels for CPUs take unsigned activations (signed ones run in a reference
 # loop, a thousand times slower).
 UNSIGNED_ZERO = 128
@@ -25,7 +26,13 @@ UNSIGNED_ZERO = 128
 LARGEST_PEAK = 2.0**100
 SMALLEST_PEAK = 2.0**-108
 
-LEVELS = {False: 127, True: 32639}
+LEVELS = {False: 127, True: 32639}  # by whether there are halves
+# By halves and unsigned: the integers' offset, and the zero's of each byte.
+_OFFSETS = {
+    (halves, unsigned): torch.tensor([[_INTEGERS + unsigned * (UNSIGNED_ZERO * (257 if halves else 1))]])
+    for halves in (False, True)
+    for unsigned in (False, True)
+}
 
 
 def peaks(a: torch.Tensor) -> torch.Tensor:
@@ -36,16 +43,18 @@ def peaks(a: torch.Tensor) -> torch.Tensor:
 def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, unsigned: bool) -> torch.Tensor:
     """The codes of the rows of ``a`` (float32, (M, K)): int8, or uint8 with the zero at 128.
 
-    With ``halves`` the result is (2 M, K): the high halves of all rows, then the low ones.
+    With ``halves`` the result is (2 M, K): the high halves of all rows, then the low ones. ``inverse_step`` is a number
+    where there is one row, else of shape (M, 1).
     """
-    offset = _INTEGERS
-    if unsigned:  # to both halves
-        offset += UNSIGNED_ZERO * 257 if halves else UNSIGNED_ZERO
-    bits = (a * inverse_step).add_(offset).view(torch.int32)
+    offset = _OFFSETS[halves, unsigned]
+    if isinstance(inverse_step, float):
+        bits = torch.add(offset, a, alpha=inverse_step).view(torch.int32)
+    else:
+        bits = (a * inverse_step).add_(offset).view(torch.int32)
     if halves:
         # The low byte, read as signed, is l; what is left over for h is rounded to the nearest.
-        bits = torch.cat(((bits if unsigned else bits + 128) >> 8, bits))
-    return bits.to(torch.uint8 if unsigned else torch.int8)
+        bits = torch.cat(((bits if unsigned else bits + UNSIGNED_ZERO) >> _BYTE, bits))
+    return bits.byte() if unsigned else bits.char()
 
 
 def sums(codes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:

@@ -11,7 +11,8 @@ from .integers import LARGEST_K, int_mm
 
 _packed_mm = torch.ops.onednn.qlinear_pointwise.default
 _NO_ZERO_POINT = torch.zeros(1, dtype=torch.int32)
-_ONE = torch.ones(1)
+_ONE = torch.ones(1, dtype=torch.float32)
+_JOIN = torch.tensor([[256.0, 1.0]], dtype=torch.float32)
 # Unscaled sums times this are at most 1, so that times a column's scale they can't overflow.
 _SHRINK = 2.0**-31
 
@@ -56,7 +57,7 @@ def _integer_mm(
         shift = _zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
         product -= shift * (scale.columns * shrink if scale.rows is None else shrink) if packed else shift
     if halves:
-        product = torch.add(product[rows:], product[:rows], alpha=256)
+        product = torch.mm(_JOIN, product) if rows == 1 else torch.add(product[rows:], product[:rows], alpha=256)
     if not packed:
         product.mul_(step)
         if scale.columns is not None:
@@ -68,7 +69,8 @@ def _integer_mm(
 
 def _one_step(exact: torch.Tensor, halves: bool) -> tuple[float, float] | None:
     """The step of a single row and its inverse, as numbers: fewer small tensors."""
-    peak = max(float(peaks(exact)), SMALLEST_PEAK)  # NaN stays
+    low, high = torch.aminmax(exact)
+    peak = max(-float(low), float(high), SMALLEST_PEAK)  # NaN, which is both ends if there is one, stays
     return (peak / LEVELS[halves], LEVELS[halves] / peak) if peak < LARGEST_PEAK else None
 
 
@@ -94,7 +96,7 @@ def _packed_product(
 def _zero_point_product(
     codes: torch.Tensor, zero_point: torch.Tensor, shape: torch.Size, by_columns: bool
 ) -> torch.Tensor:
-    """``codes @ zero_point``, broadcast to the payload's ``shape``: (R, 1), or (R, N) where the columns have their own."""
+    """``codes @ zero_point``, the latter in the payload's ``shape``: (R, 1), or (R, N) if columns have their own."""
     if by_columns:
         return sums(codes, None) * repeated(zero_point, 1, shape[1])
     return sums(codes, repeated(zero_point, 0, shape[0]))

@@ -19,8 +19,8 @@ _MULTIPLE = 8
 def cuda_mm(
     a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, activation: str
 ) -> torch.Tensor:
-    """See ``operator``. Integer sums need K and N in multiples of 8 and a scale that does not vary along both dims; what
-    does not fit goes the way of floats. ``"auto"`` is ``"float"`` for up to 16 rows, and ``"int8"`` beyond."""
+    """See ``operator``. Integer sums need K and N in multiples of 8 and a scale that varies along one dim; what does
+    not fit goes the way of floats. ``"auto"`` is ``"float"`` for up to 16 rows, and ``"int8"`` beyond."""
     inputs, outputs = qdata.shape
     if activation == "auto":
         activation = "float" if a.shape[0] < _LEAST_ROWS else "int8"

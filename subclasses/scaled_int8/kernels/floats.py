@@ -7,6 +7,7 @@ import torch
 from .blocks import decoded, factors
 
 _LARGEST_STEP = 255  # |qdata - zero_point|
+_PART = 2**19  # elements, 2 MiB of float32
 
 
 def float_mm(
@@ -22,11 +23,24 @@ def float_mm(
     if one_sided is None or zero_point is not None:
         return _decoded_mm(a, qdata, scale, zero_point, dtype)
     if one_sided.rows is not None:
-        return torch.mm((a * one_sided.rows.t()).to(dtype), qdata.to(dtype)).to(a.dtype)
+        return _undecoded_mm((a * one_sided.rows.t()).to(dtype), qdata).to(a.dtype)
     if not float(a.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
         return _decoded_mm(a, qdata, scale, zero_point, dtype)
-    product = torch.mm(a.to(dtype), qdata.to(dtype))
-    return (product * one_sided.columns).to(a.dtype)
+    return (_undecoded_mm(a.to(dtype), qdata) * one_sided.columns).to(a.dtype)
+
+
+def _undecoded_mm(a: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
+    """``a @ qdata``, converted by parts that fit in the cache: faster, and 2 MiB of memory instead of the whole."""
+    inputs, outputs = qdata.shape
+    width = max(_PART // inputs, 1)
+    if width >= outputs:
+        return torch.mm(a, qdata.to(a.dtype))
+    product = a.new_empty(a.shape[0], outputs)
+    part = torch.empty_like(qdata[:, :width], dtype=a.dtype)
+    for start in range(0, outputs, width):
+        values = part[:, : min(width, outputs - start)].copy_(qdata[:, start : start + width])
+        torch.mm(a, values, out=product[:, start : start + width])
+    return product
 
 
 def _decoded_mm(

@@ -18,7 +18,7 @@ _LARGE = 2**19  # elements of a payload for which a call more is cheaper than a 
 
 
 def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
-    """``codes @ qdata``, summed as integers and rounded once to float32, of shape (R, N). ``K``: at most ``LARGEST_K``."""
+    """``codes @ qdata``: integer sums, rounded once to float32, (R, N). ``K``: at most ``LARGEST_K``."""
     inputs, outputs = qdata.shape
     if inputs == 1:  # torch._int_mm misreads strides of a dim of size 1
         return codes.float() * qdata
