@@ -8,7 +8,7 @@ from .boundary import by_rule
 from .errors import FallbackError
 from .plain import decoding
 from .policy import Fallback, is_strict
-from .private import OpOverload
+from .private import composite_kernel
 from .rules import Rule, RuleBook
 from .schema import OpFacts
 from .table import Entry, How
@@ -56,10 +56,10 @@ def _from_books(cls: Any, facts: OpFacts, books: list[RuleBook], keys: tuple[Any
 def _decomposed(cls: Any, facts: OpFacts) -> Entry | None:
     if not facts.composite:
         return None
-    op: OpOverload = facts.op
+    kernel = composite_kernel(facts.op)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return op.decompose(*args, **kwargs)
+        return kernel(*args, **kwargs)
 
     return Entry(cls, facts, How.DECOMPOSED, "composite kernel", "torch", run)
 

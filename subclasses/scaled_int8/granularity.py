@@ -79,15 +79,19 @@ class PerGroup(Granularity):
 
 @dataclass(frozen=True)
 class PerBlock(Granularity):
-    """One scale for each block: ``shape`` says how many neighbours along each dim, -1 for all of them.
+    """One scale for each block: ``shape`` says how many neighbours along each dim, -1 for all of them. A cut through
+    blocks that somebody chose is an error; not ``chosen`` are those that come of rows, which a view put in line.
 
     >>> PerBlock((2, -1)).scale_shape((4, 6))
     (2, 1)
     """
 
     shape: tuple[int, ...]
+    chosen: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, (tuple, list)):
+            raise QuantizationError(f"PerBlock: shape is {self.shape!r}; it holds the length of a block for each dim.")
         object.__setattr__(self, "shape", tuple(self.shape))
         for block in self.shape:
             _check_block(self, "shape", block, 1, WHOLE)
@@ -125,9 +129,17 @@ def follow(granularity: Granularity, blocks: tuple[int, ...]) -> Granularity:
     for simple in (PerRow(), PerTensor()):
         if simple.blocks(len(blocks)) == blocks:
             return simple
+    if not chose_groups(granularity):
+        return PerBlock(blocks, chosen=max(blocks) <= 1)
     if blocks[-1] > 1 and set(blocks[:-1]) <= {1}:
         return PerGroup(blocks[-1])
     return PerBlock(blocks)
+
+
+def chose_groups(granularity: Granularity) -> bool:
+    """Whether there are groups, and somebody asked for them."""
+    grouped = isinstance(granularity, PerBlock) and granularity.chosen and max(granularity.shape, default=1) > 1
+    return grouped or isinstance(granularity, PerGroup)
 
 
 def _blocks_of(granularity: Granularity, rank: int) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from ..core.private import OpOverload, is_alias
 from .build import applied, viewed
 from .granularity import WHOLE, scale_shape
 from .tensor import ScaledInt8Tensor
-from .views import permute, same, select, slice_, unsqueeze
+from .views import expand, permute, same, select, slice_, unsqueeze
 
 aten = torch.ops.aten
 
@@ -108,10 +108,31 @@ def as_strided(
 ) -> Any:
     """Compiled code asks for the views that it returns by their geometry: slices of reordered dims stay int8."""
     offset = 0 if storage_offset is None else storage_offset - self.storage_offset()
+    if offset == 0 and self.is_contiguous() and _is_dense(size, stride, self.numel()):
+        return view(aten.view.default, self, size)
+    if any(step == 0 and length > 1 for length, step in zip(size, stride, strict=True)):
+        return _expanded(op, self, size, stride, storage_offset)
     cuts = located(list(zip(self.shape, self.stride(), strict=True)), list(zip(size, stride, strict=True)), offset)
     if cuts is None:
         return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
     return _replayed(self, cuts, size)
+
+
+def _is_dense(size: Sequence[int], stride: Sequence[int], count: int) -> bool:
+    """Whether the view shows all ``count`` values in their order."""
+    expected = 1
+    for length, step in zip(reversed(size), reversed(stride), strict=True):
+        if length not in (1, 0) and step != expected:
+            return False
+        expected *= length
+    return expected == count
+
+
+def _expanded(op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: Any) -> Any:
+    """A view with stride 0 along some dims: one without them, expanded."""
+    once = [1 if step == 0 else length for length, step in zip(size, stride, strict=True)]
+    narrow = as_strided(op, self, once, stride, storage_offset)
+    return expand(aten.expand.default, narrow, size) if isinstance(narrow, ScaledInt8Tensor) else narrow.expand(size)
 
 
 class Cut(NamedTuple):

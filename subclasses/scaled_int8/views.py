@@ -15,7 +15,7 @@ from ..core.fields import VIEW_SOURCE
 from ..core.private import OpOverload, call_of
 from .build import applied, inserted, rebuilt, removed, viewed, wrapped_dim
 from .errors import GridError
-from .granularity import WHOLE, PerTensor
+from .granularity import WHOLE, PerTensor, chose_groups
 from .tensor import ScaledInt8Tensor
 
 aten = torch.ops.aten
@@ -100,7 +100,10 @@ def slice_(
         return viewed(self, view, view, self.blocks)
     if block == WHOLE:
         return viewed(self, view, aten.alias.default, self.blocks, cuts=len(range(start, end, step)) != size)
-    if step != 1 or start % block or end % block:
+    on_grid = step == 1 and not start % block and not end % block
+    if not on_grid and not chose_groups(self.granularity):
+        return ScaledInt8Tensor.super_rule(op)(self, dim, start, end, step)
+    if not on_grid:
         raise GridError(
             f"slice {start}:{end}:{step} of dim {dim} cuts groups of {block} in a {type(self).__name__} of shape "
             f"{tuple(self.shape)}: start and end have to be multiples of {block}, the step 1. Slice dequantize() for "

@@ -40,7 +40,7 @@ from .modules import (
     renew_weak_weights,
     uncompiled,
 )
-from .operators import call_of, has_kernel, name_of_packet, schema_of
+from .operators import call_of, composite_kernel, has_kernel, name_of_packet, schema_of
 from .scopes import (
     below_python,
     disabled_torch_function,
@@ -75,6 +75,7 @@ __all__ = [
     "cache_key",
     "call_of",
     "compiler_of_backend",
+    "composite_kernel",
     "disabled_torch_function",
     "dispatch_mode_on_top",
     "drop_weak_weights",

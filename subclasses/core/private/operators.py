@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +17,14 @@ schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
 
 def has_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
+
+
+def composite_kernel(op: OpOverload) -> Callable[..., Any]:
+    """The kernel of ``op`` that is made of other operators: the one in C++ where there is one. ``decompose`` prefers
+    one in Python, and torch.export puts some there that only decline."""
+    if has_kernel(op, "CompositeImplicitAutograd"):
+        return partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+    return op.decompose
 
 
 # ``aten::add``, for ``torch.ops.aten.add``.
