@@ -166,21 +166,33 @@ def test_a_result_of_another_shape_is_refused() -> None:
     assert "shape (1, 48), plain torch gives (5, 48)" in gap.reason
 
 
+class Breaking(nn.Linear):
+    def forward(self, activations: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return super().forward(activations)
+
+
+class Recompiling(nn.Linear):
+    calls = 0
+
+    def forward(self, activations: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(activations) * (self.calls - self.calls + 1)
+
+
 @pytest.mark.slow
-def test_a_graph_break_is_refused() -> None:
-    class Broken(nn.Linear):
-        def forward(self, activations: Tensor) -> Tensor:
-            torch._dynamo.graph_break()
-            return super().forward(activations)
-
+@pytest.mark.parametrize(
+    ("cls", "reason"), [(Breaking, "graph_break"), (Recompiling, "wrong way: 2 graphs were compiled")]
+)
+def test_what_is_not_one_graph_is_refused(cls: type[nn.Linear], reason: str) -> None:
     def build(weight: Tensor) -> nn.Module:
-        broken = Broken(64, 48, bias=False)
-        broken.weight = nn.Parameter(weight, requires_grad=False)
-        return broken
+        layer = cls(64, 48, bias=False)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        return layer
 
-    gap = prepared(Subject("broken", "test", build, FLOAT), mode=COMPILED)
+    gap = prepared(Subject("several graphs", "test", build, FLOAT), mode=COMPILED)
     assert isinstance(gap, Gap)
-    assert "graph_break" in gap.reason
+    assert reason in gap.reason
 
 
 def test_a_subject_that_cannot_be_built_is_a_gap() -> None:

@@ -38,7 +38,7 @@ class Options:
     dtypes: tuple[str, ...] = tuple(DTYPES)
     not_compiled: str | None = None
     step: bool = True
-    seconds: float = 3.0
+    seconds: float = 2.0
     fewest: int = 7
     settings: Settings = field(default_factory=lambda: Settings(rounds=41, loop_ns=1_000_000, warmup_ns=1_000_000))
 
@@ -108,6 +108,6 @@ def chosen_options(chosen: argparse.Namespace) -> Options:
         dtypes=tuple(dict.fromkeys(chosen.dtype or (QUICK_DTYPES if quick else DTYPES))),
         not_compiled="--eager leaves it out." if chosen.eager else missing_compiler(),
         step=not chosen.table,
-        seconds=1.5 if quick else 3.0,
+        seconds=1.0 if quick else 2.0,
         settings=Settings(rounds=15 if quick else 41, loop_ns=1_000_000, warmup_ns=1_000_000, clock=clock),
     )
