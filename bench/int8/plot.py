@@ -12,11 +12,13 @@ from .subjects import PLAIN
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Color = tuple[float, float, float, float]
 PANEL_INCHES = (5.2, 4.0)
 
 
 def write_plot(results: Results, path: Path) -> None:
     """Write a PNG: a panel for each layer and mode, a line for each subject, whiskers for the medians' intervals."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -24,7 +26,7 @@ def write_plot(results: Results, path: Path) -> None:
     canvas = Canvas(figsize=(PANEL_INCHES[0] * len(modes), PANEL_INCHES[1] * len(layers) + 1.2), layout="constrained")
     FigureCanvasAgg(canvas)
     panels = canvas.subplots(len(layers), len(modes), squeeze=False, sharey="row")
-    colors = {subject: f"C{number}" for number, subject in enumerate(results.subjects)}
+    colors = {subject: colormaps["tab20"](number) for number, subject in enumerate(results.subjects)}
     for row, layer in zip(panels, layers, strict=True):
         for panel, mode in zip(row, modes, strict=True):
             _draw_panel(panel, results, layer, mode, colors)
@@ -36,7 +38,7 @@ def write_plot(results: Results, path: Path) -> None:
     canvas.savefig(path, format="png", dpi=120)
 
 
-def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: dict[str, str]) -> None:
+def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: dict[str, Color]) -> None:
     for subject, color in colors.items():
         line = [
             figure
@@ -56,7 +58,7 @@ def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: 
     panel.grid(alpha=0.3, which="both")
 
 
-def _draw_line(panel: Axes, line: list[Figure], subject: str, color: str) -> None:
+def _draw_line(panel: Axes, line: list[Figure], subject: str, color: Color) -> None:
     found = [(figure.problem.rows, figure.speedup) for figure in line if figure.speedup]
     rows = [each for each, _ in found]
     medians = [speedup.median for _, speedup in found]
