@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> An
     """Between tensors of one recipe the payload is copied as it is, whatever their dtypes; else requantized."""
     if not _same_grid(self, src):
         return ScaledInt8Tensor.super_rule(op)(self, src, non_blocking)
-    overwrite(self.payload, src.payload, non_blocking)
+    overwrite(self.matrix(), src.matrix(), non_blocking)
     return self
 
 
@@ -42,6 +43,23 @@ def unsqueeze_(op: OpOverload, self: Any, dim: int) -> Any:
 @ScaledInt8Tensor.implements(aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims)
 def squeeze_(op: OpOverload, self: Any, *dim: Any) -> Any:
     return _become(self, squeeze(op, _alias(self), *dim))
+
+
+@ScaledInt8Tensor.implements(aten.resize_.default)
+def resize_(op: OpOverload, self: Any, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
+    """To its own size, as ``out=`` of some functions asks; others are refused."""
+    if memory_format is None and tuple(size) == tuple(self.shape):
+        return self
+    return ScaledInt8Tensor.super_rule(op)(self, size, memory_format=memory_format)
+
+
+@ScaledInt8Tensor.implements(aten.resize_as_.default)
+def resize_as_(
+    op: OpOverload, self: Any, the_template: torch.Tensor, *, memory_format: torch.memory_format | None = None
+) -> Any:
+    if isinstance(self, ScaledInt8Tensor) and memory_format is None and self.shape == the_template.shape:
+        return self
+    return ScaledInt8Tensor.super_rule(op)(self, the_template, memory_format=memory_format)
 
 
 def _alias(self: Any) -> Any:
