@@ -81,6 +81,8 @@ def test_ties_of_any_pattern_stay_together(places: list[int], limit: int) -> Non
     memory = torch.arange(10.0)
     state = {str(i): Sum((memory[p * 2 : p * 2 + 2],), memory[i : i + 1]) for i, p in enumerate(places)}
     shards = lamina.split_state_dict(*flatten_state_dict(state), max_bytes=limit)
+    stored = [name for tensors, _ in shards for name in tensors]
+    assert len(stored) == len(set(stored))
     loaded = {}
     for shard in shards:
         loaded |= unflatten_state_dict(*shard)
@@ -88,6 +90,13 @@ def test_ties_of_any_pattern_stay_together(places: list[int], limit: int) -> Non
     assert sorted(name for _, metadata in shards for name in entries(metadata)) == sorted(state)
     for name, value in state.items():
         assert torch.equal(loaded[name].to_plain(), value.to_plain())
+
+
+def test_an_entry_that_ties_two_others_joins_them() -> None:
+    a, b = torch.ones(2), torch.zeros(2)
+    state = {"a": Clear(a), "between": torch.ones(2), "b": Clear(b), "both": Sum((a, b))}
+    shards = lamina.split_state_dict(*flatten_state_dict(state), max_bytes=1)
+    assert [entries(metadata) for _, metadata in shards] == [["a", "b", "both"], ["between"]]
 
 
 def test_an_empty_state_dict_has_no_shards() -> None:
