@@ -11,10 +11,8 @@ from ..core.private import TRACERS, is_tracing
 from .errors import QuantizationError
 from .granularity import Granularity, PerGroup
 from .numerics import FLOATING
+from .operator import ACTIVATIONS
 from .rounding import ROUNDINGS
-
-# How a matrix product takes its activations; operator.py computes each.
-ACTIVATIONS = ("float", "int16", "int8", "auto")
 
 
 def check_detached(cls: type, values: Any) -> None:

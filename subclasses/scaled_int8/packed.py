@@ -14,7 +14,7 @@ from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
 from .granularity import PER_ROW, WHOLE, Granularity
-from .numerics import FLOATING
+from .numerics import FLOATING, Quantized
 from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
 
@@ -64,6 +64,12 @@ class PackedInt8Tensor(WrapperTensor):
         """The tensor that was packed, bit for bit, in memory of its own."""
         portable: Any = self._portable()
         return portable.t() if self.transposed else portable  # type: ignore[no-any-return]
+
+    def matrix(self) -> Quantized:
+        """The inner tensors, as ``lamina::int8_mm`` takes them: packed for the transposed view only."""
+        if not self.transposed:
+            return Quantized(layout.unpacked(self.packed), self.scale, self.zero_point)
+        return Quantized(self.packed, self.scale.t(), None if self.zero_point is None else self.zero_point.t())
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Refuses: the layout is for frozen weights.

@@ -1,9 +1,7 @@
-"""Rules for matrix products with one int8 operand: on the payload, with the scale applied to the smaller side.
+"""Rules for matrix products with one int8 operand: on the payload, by the operator ``lamina::int8_mm``.
 
-A scale that is shared along the contracted dim is a factor of each result column (or row): ``x @ (q s) = (x @ q) s``.
-One that differs along it goes into the other operand first: ``x @ (s q) = (x s) @ q``. The first is what ``linear``
-asks for, the second what its backward does. The unscaled product is up to 127 * K times the operand: activations within
-that of the largest number of their dtype overflow, where the dequantized product might not.
+They are the only way in: ``linear``, ``matmul`` and their backwards come down to these operators, whichever function
+they were called by, with the weight transposed lazily.
 """
 
 from __future__ import annotations
@@ -13,56 +11,66 @@ from typing import Any
 import torch
 
 from ..core.private import OpOverload
-from .numerics import computing_dtype
+from .operator import int8_mm
+from .packed import PackedInt8Tensor
 from .tensor import ScaledInt8Tensor
 
 aten = torch.ops.aten
 
 
 @ScaledInt8Tensor.implements(aten.mm.default)
+@PackedInt8Tensor.implements(aten.mm.default)
 def mm(op: OpOverload, self: Any, mat2: Any) -> Any:
     if not _has_rule(self, mat2):
-        return ScaledInt8Tensor.super_rule(op)(self, mat2)
+        return _owner(self, mat2).super_rule(op)(self, mat2)
     return _product(self, mat2)
 
 
 @ScaledInt8Tensor.implements(aten.addmm.default)
+@PackedInt8Tensor.implements(aten.addmm.default)
 def addmm(op: OpOverload, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    if not _has_rule(mat1, mat2) or self.dtype is not mat1.dtype:
-        return ScaledInt8Tensor.super_rule(op)(self, mat1, mat2, beta=beta, alpha=alpha)
+    if _is_int8(self) or not _has_rule(mat1, mat2) or self.dtype is not mat1.dtype:
+        return _owner(self, mat1, mat2).super_rule(op)(self, mat1, mat2, beta=beta, alpha=alpha)
     product = _product(mat1, mat2)
     if beta == 0:  # by definition: not even a NaN of the input shows
-        return product * alpha
+        return product.mul_(alpha)
     bias = self.expand(product.shape)
-    return torch.add(bias if beta == 1 else bias * beta, product, alpha=alpha)
+    return product.mul_(alpha).add_(bias, alpha=beta) if alpha != 1 else product.add_(bias, alpha=beta)
 
 
 @ScaledInt8Tensor.implements(aten.mv.default)
+@PackedInt8Tensor.implements(aten.mv.default)
 def mv(op: OpOverload, self: Any, vec: Any) -> Any:
     if not _has_rule(self, vec):
-        return ScaledInt8Tensor.super_rule(op)(self, vec)
-    return _product(self, vec.unsqueeze(1)).squeeze(1)
+        return _owner(self, vec).super_rule(op)(self, vec)
+    return _product(vec.unsqueeze(0), self.t()).squeeze(0)
+
+
+def _is_int8(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, (ScaledInt8Tensor, PackedInt8Tensor))
+
+
+def _owner(*tensors: torch.Tensor) -> Any:
+    """The class whose inherited rule answers."""
+    first = next(t for t in tensors if _is_int8(t))
+    return PackedInt8Tensor if isinstance(first, PackedInt8Tensor) else ScaledInt8Tensor
 
 
 def _has_rule(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """One int8 operand, one dtype, shapes that can be right: of others the op on decoded values says what is wrong."""
-    one_is_int8 = isinstance(a, ScaledInt8Tensor) is not isinstance(b, ScaledInt8Tensor)
-    return one_is_int8 and a.dtype is b.dtype and a.dim() == 2 and b.dim() > 0
+    """One int8 operand, one dtype, shapes that fit: of others the op on decoded values says what is wrong."""
+    return (
+        _is_int8(a) is not _is_int8(b)
+        and a.dtype is b.dtype
+        and a.layout is b.layout is torch.strided
+        and a.dim() == 2
+        and b.dim() > 0
+        and a.shape[1] == b.shape[0]
+        and a.device == b.device
+    )
 
 
 def _product(a: Any, b: Any) -> torch.Tensor:
     """``a @ b`` for matrices of which one is int8."""
-    if isinstance(a, ScaledInt8Tensor):
-        return _product(b.t(), a.t()).t()
-    payload = b.qdata.to(_payload_dtype(a.dtype))
-    scale = b.scale.to(computing_dtype(a.dtype))
-    if scale.shape[0] == 1:
-        product: torch.Tensor = torch.mm(a.to(payload.dtype), payload) * scale
-    else:
-        product = torch.mm((a * scale.t()).to(payload.dtype), payload)
-    return product.to(a.dtype)
-
-
-def _payload_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype to multiply in. Unscaled sums, of up to 127 |x| each, overflow float16 from some 500 terms on."""
-    return torch.float32 if dtype is torch.float16 else dtype
+    if _is_int8(a):
+        return _product(b.t(), a.t()).t().contiguous()
+    return int8_mm(a, *b.matrix(), b.activation)

@@ -148,9 +148,8 @@ class ScaledInt8Tensor(WrapperTensor):
     def decode(self) -> torch.Tensor:
         return dequantized(self.qdata, self.scale, self.zero_point, self.blocks, self.logical_dtype)
 
-    @property
-    def payload(self) -> Quantized:
-        """The inner tensors."""
+    def matrix(self) -> Quantized:
+        """The inner tensors, as ``lamina::int8_mm`` takes them."""
         return Quantized(self.qdata, self.scale, self.zero_point)
 
     @property
@@ -190,7 +189,7 @@ class ScaledInt8Tensor(WrapperTensor):
         full = values.to(self.dtype).expand(self.shape)
         new = quantized(full, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
 
-        return lambda: overwrite(self.payload, new)
+        return lambda: overwrite(self.matrix(), new)
 
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
         """A new scale here would change the values outside the view: the tensor it was cut from is requantized."""

@@ -99,7 +99,7 @@ def slice_(
     if block == 1:
         return viewed(self, view, view, self.blocks)
     if block == WHOLE:
-        return viewed(self, view, aten.alias.default, self.blocks, cuts=len(range(start, end, step)) != size)
+        return viewed(self, view, aten.alias.default, self.blocks, cuts=_cuts(self, dim, len(range(start, end, step))))
     on_grid = step == 1 and not start % block and not end % block
     if not on_grid and not chose_groups(self.granularity):
         return ScaledInt8Tensor.super_rule(op)(self, dim, start, end, step)
@@ -123,7 +123,7 @@ def select(op: OpOverload, self: Any, dim: int, index: int) -> Any:
     size, block = self.shape[dim], self.blocks[dim]
     place = wrapped_dim(index, size)
     group = place if block == 1 else 0 if block == WHOLE else place // block
-    cuts = size > 1 if block == WHOLE else block > 1
+    cuts = _cuts(self, dim, 1) if block == WHOLE else block > 1
     return viewed(self, view, applied(op, dim, group), removed(self.blocks, dim), cuts=cuts)
 
 
@@ -150,6 +150,11 @@ def _cut(self: Any, sizes: Sequence[int], dim: int) -> list[Any]:
         pieces.append(slice_(aten.slice.Tensor, self, dim, start, start + size))
         start += size
     return pieces
+
+
+def _cuts(self: Any, dim: int, kept: int) -> bool:
+    """Whether values in other memory are left out where ``kept`` of a dim stay. Expanded ones are all the same."""
+    return kept != self.shape[dim] and (kept == 0 or self.stride(dim) != 0)  # type: ignore[no-any-return]
 
 
 def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:

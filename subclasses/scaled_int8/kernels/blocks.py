@@ -36,18 +36,24 @@ def repeated(scale: torch.Tensor, dim: int, size: int) -> torch.Tensor:
 def decoded(
     qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
-    """``(qdata - zero_point) * scale``, computed and returned in ``dtype``."""
-    steps = _split(qdata.to(dtype), scale)
+    """``(qdata - zero_point) * scale``, computed and returned in ``dtype``: float32 or float64."""
+    return decode_(qdata.to(dtype), scale, zero_point)
+
+
+def decode_(values: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None) -> torch.Tensor:
+    """The same in place, for a payload that is float32 or float64 already."""
+    steps = _split(values, scale)
     if zero_point is not None:
-        steps = steps - _beside(zero_point)
-    return (steps * _beside(scale).to(dtype)).reshape(qdata.shape)
+        steps -= _beside(zero_point)
+    steps *= _beside(scale)
+    return values
 
 
 def _split(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts. A view: no dims are joined."""
+    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts. A view, whatever the strides: no dims are joined."""
     rows, columns = values.shape
     groups, sets = scale.shape
-    return values.reshape(groups, rows // groups, sets, columns // sets)
+    return values.view(groups, rows // groups, sets, columns // sets)
 
 
 def _beside(scale: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .blocks import decoded, factors
+from .blocks import decode_, factors
 
-_LARGEST_STEP = 255  # |qdata - zero_point|
-_PART = 2**19  # elements, 2 MiB of float32
+_LARGEST_STEP = 128  # |qdata|
+# Elements of the payload that are converted at a time: 2 MiB of float32. The whole would leave the cache on its way.
+_PART = 2**19
 
 
 def float_mm(
@@ -16,35 +17,49 @@ def float_mm(
     """``a @ ((qdata - zero_point) * scale)``, in float32 (float64 for that; bfloat16 products sum in float32 anyway).
 
     A scale of one side is applied to the smaller matrix, which saves a pass over the weight. The sums are then up to
-    ``255 K`` times ``a``: where those could overflow, as where ``a`` has NaN or infinity, the weight is decoded first.
+    ``128 K`` times ``a``: where those could overflow, as where ``a`` has NaN or infinity, the weight is decoded first.
     """
     dtype = torch.float32 if a.dtype is torch.float16 else a.dtype
     one_sided = factors(scale, *qdata.shape)
-    if one_sided is None or zero_point is not None:
-        return _decoded_mm(a, qdata, scale, zero_point, dtype)
-    if one_sided.rows is not None:
-        return _undecoded_mm((a * one_sided.rows.t()).to(dtype), qdata).to(a.dtype)
-    if not float(a.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
-        return _decoded_mm(a, qdata, scale, zero_point, dtype)
-    return (_undecoded_mm(a.to(dtype), qdata) * one_sided.columns).to(a.dtype)
+    if one_sided is not None and zero_point is None:
+        if one_sided.columns is None:
+            return _by_parts((a * one_sided.rows.t()).to(dtype), qdata, None, None).to(a.dtype)
+        if float(a.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
+            return (_by_parts(a.to(dtype), qdata, None, None) * one_sided.columns).to(a.dtype)
+    return _by_parts(a.to(dtype), qdata, scale, zero_point).to(a.dtype)
 
 
-def _undecoded_mm(a: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
-    """``a @ qdata``, converted by parts that fit in the cache: faster, and 2 MiB of memory instead of the whole."""
-    inputs, outputs = qdata.shape
-    width = max(_PART // inputs, 1)
-    if width >= outputs:
-        return torch.mm(a, qdata.to(a.dtype))
+def _by_parts(
+    a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor | None, zero_point: torch.Tensor | None
+) -> torch.Tensor:
+    """``a`` times ``qdata``, decoded if there is a scale, with so many columns at a time as fit in the cache."""
+    outputs = qdata.shape[1]
+    width = _width(qdata, scale)
     product = a.new_empty(a.shape[0], outputs)
-    part = torch.empty_like(qdata[:, :width], dtype=a.dtype)
+    # bfloat16 values are computed in float32 and rounded once.
+    wide = a.dtype if scale is None or a.dtype is torch.float64 else torch.float32
+    part = torch.empty_like(qdata[:, :width], dtype=wide)
     for start in range(0, outputs, width):
-        values = part[:, : min(width, outputs - start)].copy_(qdata[:, start : start + width])
-        torch.mm(a, values, out=product[:, start : start + width])
+        columns = slice(start, min(start + width, outputs))
+        values = part[:, : columns.stop - start].copy_(qdata[:, columns])
+        if scale is not None:
+            decode_(
+                values,
+                _cut(scale, columns, outputs),
+                zero_point if zero_point is None else _cut(zero_point, columns, outputs),
+            )
+        torch.mm(a, values.to(a.dtype), out=product[:, columns])
     return product
 
 
-def _decoded_mm(
-    a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, dtype: torch.dtype
-) -> torch.Tensor:
-    wide = torch.float32 if dtype is torch.bfloat16 else dtype
-    return torch.mm(a.to(dtype), decoded(qdata, scale, zero_point, wide).to(dtype)).to(a.dtype)
+def _width(qdata: torch.Tensor, scale: torch.Tensor | None) -> int:
+    """The number of columns of a part: whole groups of those that share a scale."""
+    inputs, outputs = qdata.shape
+    group = 1 if scale is None or scale.shape[1] == 1 else outputs // scale.shape[1]
+    return min(max(_PART // inputs // group, 1) * group, outputs)
+
+
+def _cut(scale: torch.Tensor, columns: slice, outputs: int) -> torch.Tensor:
+    """The scale of some columns: all of it where they share one."""
+    groups = scale.shape[1]
+    return scale if groups == 1 else scale[:, columns.start * groups // outputs : columns.stop * groups // outputs]
