@@ -17,17 +17,24 @@ import torch
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
-TRACER, FIRST_TYPE = FOLDER / "dispatch_tracer.py", FOLDER / "first_type.py"
+TRACER, FIRST_TYPE, GPT = (FOLDER / f"{name}.py" for name in ("dispatch_tracer", "first_type", "char_gpt"))
+FEW_STEPS = {GPT: ("--steps", "2", "--characters", "2", "--no-compile")}
 
 each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
 
+def run(path: Path, *arguments: str, folder: Path | str) -> subprocess.CompletedProcess[str]:
+    """An example in a process of its own. A warning fails it, but for the one of torch's own in pyproject.toml."""
+    ignored = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+    command = [sys.executable, "-W", "error", "-W", ignored, str(path), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
+
+
 @cache
 def output_of(path: Path) -> str:
-    """What an example prints, run once. A warning fails it, and so does a file that it leaves in the current folder."""
+    """What an example prints, run once. A file that it leaves in the current folder fails it."""
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-W", "error", str(path)]
-        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        ran = run(path, *FEW_STEPS.get(path, ()), folder=folder)
         assert ran.returncode == 0, ran.stderr
         assert list(Path(folder).iterdir()) == []
     return ran.stdout
@@ -50,7 +57,7 @@ def test_example_uses_public_names_only(path: Path) -> None:
     modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     assert {module for module in modules if module and module.startswith("lamina")} <= {"lamina", "lamina.modes"}
     private = [node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
-    assert private == []
+    assert set(private) <= {"__init__"}  # that of a base class
 
 
 @each_example

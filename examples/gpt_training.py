@@ -1,0 +1,94 @@
+"""Trains the GPT of `gpt_model.py`, and lets it write. With int8 weights that takes one more line: a call of `wrap`.
+
+Run it with `python examples/gpt_training.py`: a few steps, in float32 and in int8. `char_gpt.py` does it in earnest.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from gpt_model import CONTEXT, CharGPT, Text, generate, loss_of
+from torch import nn
+
+import lamina
+
+RATE, WARM_UP = 4e-3, 20  # AdamW's rate: reached after so many steps, it then falls to 0
+FP32, INT8, EAGER, COMPILED = "fp32", "int8", "eager", "compiled"
+
+
+def wrap(model: nn.Module, **recipe: Any) -> nn.Module:
+    """Weights of linear layers become int8, with a scale for each row. Biases, norms and embeddings stay plain."""
+    return lamina.wrap_parameters(
+        model,
+        partial(lamina.ScaledInt8Tensor.quantize, **recipe),
+        where=lambda _, module, parameter: isinstance(module, nn.Linear) and parameter.dim() == 2,
+    )
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Of all parameters, as they are in memory."""
+    return sum(leaf.nbytes for parameter in model.parameters() for leaf in lamina.leaf_tensors(parameter))
+
+
+def held_out_loss(model: nn.Module, text: Text) -> float:
+    """Over 32 batches of text that no training saw; the same for each model."""
+    with torch.no_grad():
+        return statistics.mean(loss_of(model, *batch).item() for batch in text.batches(text.held_out, 32, seed=0))
+
+
+def train(
+    text: Text, weights: str, mode: str, seed: int, *, steps: int, rounding: str, advance: Callable[[], object] = int
+) -> tuple[nn.Module, dict[str, Any]]:
+    """A new model, trained, and what it took. `held_out` is its loss on other text; `step_ms` the median."""
+    torch.manual_seed(seed)
+    model = CharGPT(len(text.characters))
+    if weights == INT8:
+        wrap(model, rounding=rounding)
+    rate = torch.tensor(RATE)  # a tensor: compiled code reads it, and is not compiled anew for each value
+    optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.99))
+    loss_fn: Callable[..., torch.Tensor] = partial(loss_of, model)
+    update: Callable[[], Any] = optimizer.step
+    if mode == COMPILED:
+        loss_fn, update = torch.compile(loss_fn), torch.compile(update)
+    losses, step_ms, started = [], [], time.perf_counter()
+    for number, batch in enumerate(text.batches(text.train, steps, seed)):
+        rate.fill_(RATE * min(1, (number + 1) / WARM_UP) * (1 - number / steps))
+        start = time.thread_time()  # of one thread: what else the machine runs does not count
+        loss = loss_fn(*batch)
+        loss.backward()
+        update()
+        optimizer.zero_grad()
+        step_ms.append((time.thread_time() - start) * 1e3)
+        losses.append(loss.item())
+        advance()
+    row = {"weights": weights, "mode": mode, "seed": seed, "bytes": weight_bytes(model)}
+    times = {"step_ms": statistics.median(step_ms), "seconds": time.perf_counter() - started}
+    return model, {**row, "held_out": held_out_loss(model, text), **times, "losses": losses}
+
+
+def write(trained: nn.Module, text: Text, activation: str, mode: str, count: int) -> dict[str, Any]:
+    """Continues held-out text with the values of a trained model: in fp32, or in int8 with that kind of activation."""
+    model = CharGPT(len(text.characters))
+    model.load_state_dict(trained.state_dict())
+    if activation != FP32:
+        wrap(model, activation=activation)
+    forward = torch.compile(model) if mode == COMPILED else model
+    prompt = text.held_out[:CONTEXT]
+    generate(forward, prompt, 2)  # compiles
+    start = time.thread_time()
+    written = generate(forward, prompt, count)
+    rate = count / (time.thread_time() - start)
+    row = {"activation": activation, "mode": mode, "bytes": weight_bytes(model)}
+    return {**row, "characters_per_s": rate, "text": text.decode(written)}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in (FP32, INT8):
+        figures = train(Text(), name, EAGER, 0, steps=3, rounding="stochastic")[1]
+        print(f"{name}: {figures['bytes']:,} bytes, loss {figures['losses'][0]:.3f} to {figures['losses'][-1]:.3f}")

@@ -1,0 +1,113 @@
+"""examples/char_gpt.py: int8 weights learn what float32 weights learn, in a third of the bytes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_examples import GPT, run
+
+SHORT = ("--steps", "40", "--characters", "20")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def trained(folder: Path, *arguments: str) -> dict[str, Any]:
+    ran = run(GPT, *SHORT, *arguments, "--json", folder=folder)
+    assert ran.returncode == 0, ran.stderr
+    made: dict[str, Any] = json.loads(ran.stdout)
+    return made
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("gpt")
+    made = trained(folder, "--no-compile", "--plot", "losses.png")
+    made["picture"] = (folder / "losses.png").read_bytes()
+    return made
+
+
+def test_both_learn_and_end_within_two_percent(eager: dict[str, Any]) -> None:
+    assert [row["weights"] for row in eager["trained"]] == ["fp32", "int8"]
+    for row in eager["trained"]:
+        assert len(row["losses"]) == 40
+        assert statistics.mean(row["losses"][-5:]) < 0.7 * row["losses"][0]
+        assert row["held_out"] < 0.7 * row["losses"][0]
+    (ratio,) = eager["ratios"]
+    assert abs(ratio - 1) < 0.02
+
+
+def test_int8_weights_take_under_a_third_of_the_bytes(eager: dict[str, Any]) -> None:
+    fp32, int8 = (row["bytes"] for row in eager["trained"])
+    assert int8 < fp32 / 3
+    assert {row["activation"]: row["bytes"] for row in eager["written"]} == {"fp32": fp32, "int16": int8, "int8": int8}
+
+
+def test_each_writes_at_a_rate(eager: dict[str, Any]) -> None:
+    for row in eager["written"]:
+        assert len(row["text"]) == 20
+        assert row["characters_per_s"] > 0
+
+
+def test_sixteen_bit_activations_write_what_fp32_writes(eager: dict[str, Any]) -> None:
+    texts = {row["activation"]: row["text"] for row in eager["written"]}
+    assert texts["int16"] == texts["fp32"]
+
+
+def test_plot_is_a_picture(eager: dict[str, Any]) -> None:
+    assert eager["picture"].startswith(PNG)
+
+
+def test_seeds_are_compared_one_by_one(tmp_path: Path) -> None:
+    made = trained(tmp_path, "--no-compile", "--steps", "2", "--seeds", "2", "--seed", "7")
+    assert [(row["weights"], row["seed"]) for row in made["trained"]] == [
+        ("fp32", 7), ("fp32", 8), ("int8", 7), ("int8", 8)
+    ]  # fmt: skip
+    held_out = [row["held_out"] for row in made["trained"]]
+    assert made["ratios"] == [held_out[2] / held_out[0], held_out[3] / held_out[1]]
+
+
+@pytest.mark.slow
+def test_compiled_training_ends_within_two_percent_too(tmp_path: Path) -> None:
+    made = trained(tmp_path)
+    assert [row["mode"] for row in made["trained"]] == ["eager", "compiled"] * 2
+    assert len(made["ratios"]) == 2
+    assert max(abs(ratio - 1) for ratio in made["ratios"]) < 0.02
+    fp32_eager, fp32_compiled = (row["held_out"] for row in made["trained"][:2])
+    assert fp32_compiled == pytest.approx(fp32_eager, rel=1e-2)
+    assert [row["mode"] for row in made["written"]] == ["eager"] * 3 + ["compiled"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--steps", "0"), "have to be 1 or more"),
+        (("--seeds", "-1"), "have to be 1 or more"),
+        (("--characters", "0"), "have to be 1 or more"),
+        (("--plot", "no/such/folder.png"), "in a folder that exists"),
+        (("--plot", "losses.jpeg"), "ends in .png"),
+        (("--rounding", "up"), "invalid choice"),
+    ],
+)
+def test_bad_options_are_refused_at_once(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    ran = run(GPT, *arguments, folder=tmp_path)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_a_compiler_it_says_what_to_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    ran = run(GPT, folder=tmp_path)
+    assert ran.returncode == 2
+    assert "--no-compile" in ran.stderr
+
+
+def test_help_lists_the_options(tmp_path: Path) -> None:
+    ran = run(GPT, "--help", folder=tmp_path)
+    assert ran.returncode == 0
+    for option in ("--steps", "--seed ", "--seeds", "--characters", "--rounding", "--no-compile", "--json", "--plot"):
+        assert option in ran.stdout
