@@ -1,0 +1,35 @@
+"""Imports of packages that talk while they are imported."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+# torchao logs each kernel library that this machine can't load, and torch that torchao registers an Enum.
+_TALKATIVE = ("torchao", "torch.utils._pytree")
+
+
+def quiet_import(name: str) -> ModuleType:
+    """The module ``name``. What its import logs as a warning isn't shown; errors are."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    with _errors_only():
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(max(logger.level, logging.ERROR))
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
