@@ -232,6 +232,12 @@ def test_a_view_of_decoded_values_is_saved_as_its_values() -> None:
     assert torch.equal(loaded["d"], plain(row))
 
 
+def test_a_packed_weight_is_saved_in_the_portable_layout(tmp_path: Path) -> None:
+    weight = ScaledInt8Tensor.quantize(torch.randn(8, 16))
+    loaded = through_file({"w": nn.Parameter(weight.pack(), requires_grad=False)}, tmp_path)
+    same(loaded["w"], nn.Parameter(weight, requires_grad=False))
+
+
 def test_one_memory_under_two_dtypes_is_refused() -> None:
     floats = torch.ones(4)
     with pytest.raises(CheckpointError, match=r"'a', 'b' share memory under several dtypes: .*float32.*Clone"):

@@ -97,8 +97,9 @@ def test_a_flattened_state_dict(tmp_path: Path, wrap: Any, asynchronous: bool) -
     assert_same(source, target)
 
 
-@pytest.mark.parametrize("wrap", [Clear, LoggingTensor])
-def test_an_asynchronous_save_of_transparent_wrappers(tmp_path: Path, wrap: Any) -> None:
+# Scaled decodes, and has no rule for new_empty, of which torch makes the copy that it saves.
+@pytest.mark.parametrize("wrap", [wrap for name, wrap in WRAPS.items() if name != "two tensors"])
+def test_an_asynchronous_save(tmp_path: Path, wrap: Any) -> None:
     source, target = model(wrap), model(wrap)
     dcp.async_save(source.state_dict(), checkpoint_id=tmp_path).result()
     state = target.state_dict()
