@@ -11,7 +11,9 @@ import torch
 
 
 class Factors(NamedTuple):
-    """A scale that is one factor an input (``rows``, (K, 1)) or one an output (``columns``, (1, N) or (1, 1))."""
+    """A scale that is one factor an input (``rows``, (K, 1)), or one an output (``columns``, (1, N) or (1, 1)): the
+    other is None.
+    """
 
     rows: torch.Tensor | None
     columns: torch.Tensor | None
@@ -50,7 +52,7 @@ def decode_(values: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor 
 
 
 def _split(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts. A view, whatever the strides: no dims are joined."""
+    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts: a view, whatever the strides."""
     rows, columns = values.shape
     groups, sets = scale.shape
     return values.view(groups, rows // groups, sets, columns // sets)

@@ -62,7 +62,7 @@ def _integer_mm(
     product = _packed_product(codes, qdata, scale.columns, shrink) if packed else int_mm(codes, qdata)
     if zero_point is not None:
         shift = _zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
-        product -= shift * (scale.columns * shrink if scale.rows is None else shrink) if packed else shift
+        product -= shift * (shrink if scale.columns is None else scale.columns * shrink) if packed else shift
     if halves:
         product = torch.mm(_JOIN, product) if rows == 1 else torch.add(product[rows:], product[:rows], alpha=256)
     if not packed:

@@ -22,8 +22,9 @@ def float_mm(
     dtype = torch.float32 if a.dtype is torch.float16 else a.dtype
     one_sided = factors(scale, *qdata.shape)
     if one_sided is not None and zero_point is None:
-        if one_sided.columns is None:
+        if one_sided.rows is not None:
             return _by_parts((a * one_sided.rows.t()).to(dtype), qdata, None, None).to(a.dtype)
+        assert one_sided.columns is not None
         if float(a.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
             return (_by_parts(a.to(dtype), qdata, None, None) * one_sided.columns).to(a.dtype)
     return _by_parts(a.to(dtype), qdata, scale, zero_point).to(a.dtype)
