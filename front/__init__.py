@@ -75,6 +75,7 @@ from .subclasses.scaled_int8 import (
     PerGroup,
     PerRow,
     PerTensor,
+    ProductError,
     QuantizationError,
     ScaledInt8Tensor,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "PerRow",
     "PerTensor",
     "PlainOnlyError",
+    "ProductError",
     "QuantizationError",
     "RegistrationError",
     "ReplacedWarning",

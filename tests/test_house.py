@@ -16,7 +16,7 @@ MODULES = sorted(path for init in ROOT.glob("*/__init__.py") for path in init.pa
 # A part may import itself and what stands before it.
 ORDER = ["subclasses", "modes", "conformance", "bench", "front"]
 # In subclasses/, these bring types together; any other module or folder there stands on core alone.
-TOGETHER = {"__init__", "interop", "parameters"}
+TOGETHER = {"__init__", "interop", "packing", "parameters"}
 # The one folder that may use private torch API, and the part that writes wrappers as one does without lamina.
 PRIVATE_API = ("subclasses/core/private/", "bench/")
 

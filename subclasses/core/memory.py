@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from .errors import DataSwapError, PlainOnlyError, UnbuiltError
-from .fields import field_attributes, leaf_tensors, map_inner
+from .fields import VIEW_SOURCE, field_attributes, leaf_tensors, map_inner
 from .geometry import match_geometry, take_bits
 from .policy import Fallback
 from .private import share_storage, untyped
@@ -40,6 +40,8 @@ class Memoryless(torch.Tensor):
         """A detached alias. Setting it takes an instance of the same class, and takes over its inner tensors."""
         result = map_inner(self, lambda t: t.data)  # not detach(): a write to .data does not count as a new version
         share_storage(result, self)
+        if VIEW_SOURCE in vars(self):
+            vars(result)[VIEW_SOURCE] = vars(self)[VIEW_SOURCE]
         return result  # type: ignore[no-any-return]
 
     @data.setter

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .codec import decoded
 from .errors import UnwrittenError
-from .fields import VIEW_SOURCE, is_wrapper, tensors_in
+from .fields import VIEW_SOURCE, inner_tensors, is_wrapper, tensors_in
 from .gradients import keep_gradient
 from .policy import Fallback, Gradients
-from .private import call_of, with_math_bits
+from .private import call_of, storage_id, with_math_bits
 from .schema import Kind, OpFacts, value_of
 from .unwrap import Runner, settle, where_views_work, written_wrappers
 
@@ -127,33 +127,58 @@ def _write_back(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
 
 def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Each written argument is decoded by itself: where two show the same elements, one write would be lost."""
-    seen: dict[int, list[torch.Tensor]] = {}
+    seen: dict[int, list[_Shown]] = {}
     for argument in facts.written:
         given = {id(t): t for t in tensors_in(value_of(argument, args, kwargs))}  # one given twice is decoded once
         for tensor in given.values():
             if is_wrapper(tensor):
-                root, elements = _elements(tensor)
-                seen.setdefault(id(root), []).append(elements)
-    for shows in seen.values():
-        shown = torch.cat(shows)
-        if len(shows) > 1 and shown.unique().numel() != shown.numel():
-            raise UnwrittenError(facts.op, cls, "two of the arguments show the same elements of one wrapper")
+                shown = _shown(tensor)
+                seen.setdefault(shown.memory, []).append(shown)
+    for together in seen.values():
+        if len(together) > 1:
+            elements = torch.cat([shown.elements() for shown in together])
+            if elements.unique().numel() != elements.numel():
+                raise UnwrittenError(facts.op, cls, "two of the arguments show the same elements of one wrapper")
 
 
-def _elements(tensor: Any) -> tuple[Any, torch.Tensor]:
-    """The wrapper that a view is a view of, and the numbers of the elements that the view shows. Decoded views know
-    theirs, and so do views that a class of its own accord writes through."""
+class _Shown(NamedTuple):
+    """What a wrapper shows: itself, or the ``views``, in this order, of the ``base`` that it is a view of. ``memory``
+    is the same for wrappers that may show the same elements."""
+
+    base: Any
+    views: list[Callable[[torch.Tensor], torch.Tensor]]
+    memory: int
+
+    def elements(self) -> torch.Tensor:
+        """The numbers of the elements that are shown: their places in memory, or counted where nothing says those."""
+        in_memory = self.memory != id(self.base)
+        first = next(inner_tensors(self.base))
+        numbers = _places(first) if in_memory else torch.arange(self.base.numel()).view(self.base.shape)
+        for view in self.views:
+            numbers = view(numbers)
+        return numbers.reshape(-1)
+
+
+def _shown(tensor: Any) -> _Shown:
+    """Decoded views know what they are views of, and so do views that a class of its own accord writes through."""
     views: list[Callable[[torch.Tensor], torch.Tensor]] = []
     while True:
         if _is_view(type(tensor)):
-            views.append(tensor.replay.of)
+            views.insert(0, tensor.replay.of)
             tensor = tensor.source
         elif VIEW_SOURCE in vars(tensor):
             tensor, view = vars(tensor)[VIEW_SOURCE]
-            views.append(view)
+            views.insert(0, view)
         else:
             break
-    numbers = torch.arange(tensor.numel()).view(tensor.shape)
-    for view in reversed(views):
-        numbers = view(numbers)
-    return tensor, numbers.reshape(-1)
+    first = next(inner_tensors(tensor))
+    elsewhere = is_wrapper(first) or first.is_mkldnn or first.shape != tensor.shape
+    return _Shown(tensor, views, id(tensor) if elsewhere else storage_id(first))
+
+
+def _places(tensor: torch.Tensor) -> torch.Tensor:
+    """Where in its storage each element of ``tensor`` is."""
+    places = torch.full(tensor.shape, tensor.storage_offset())
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        places += (torch.arange(size) * stride).view(size, *(1,) * (tensor.dim() - dim - 1))
+    return places

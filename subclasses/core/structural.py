@@ -83,11 +83,28 @@ def _to_copy(
 def _new_empty(op: OpOverload, self: Any, size: Any, **how: Any) -> Any:
     """Of the class where nothing but the device differs: asynchronous checkpoints make one and then set its inner
     tensors as attributes, on whatever they got."""
-    same = tuple(size) == tuple(self.size()) and how.get("dtype") in (None, self.dtype)
-    if not same or how.get("layout") not in (None, torch.strided):
+    if tuple(size) != tuple(self.size()) or not _same_but_for_the_device(self, how):
         return decoding(type(self), facts_of(op))((self, size), how)
-    where = {name: how[name] for name in ("device", "pin_memory") if how.get(name) is not None}
-    return map_inner(self, lambda t: op(t, t.size(), **where))
+    return map_inner(self, lambda t: op(t, t.size(), **_where(how)))
+
+
+def _empty_like(op: OpOverload, self: Any, **how: Any) -> Any:
+    """Of the class where nothing but the device differs: ``Module.to_empty`` makes parameters this way."""
+    if not _same_but_for_the_device(self, how):
+        return decoding(type(self), facts_of(op))((self,), how)
+    return map_inner(self, lambda t: op(t, **_where(how)))
+
+
+def _same_but_for_the_device(self: Any, how: dict[str, Any]) -> bool:
+    return (
+        how.get("dtype") in (None, self.dtype)
+        and how.get("layout") in (None, torch.strided)
+        and how.get("memory_format") in (None, torch.preserve_format)
+    )
+
+
+def _where(how: dict[str, Any]) -> dict[str, Any]:
+    return {name: how[name] for name in ("device", "pin_memory") if how.get(name) is not None}
 
 
 def _copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
@@ -123,6 +140,7 @@ def structural_rules(owner: str) -> RuleBook:
         (_as_strided, aten.as_strided.default),
         (_to_copy, aten._to_copy.default),
         (_new_empty, aten.new_empty.default),
+        (_empty_like, aten.empty_like.default),
         (_copy_, aten.copy_.default),
         (_pin_memory, aten._pin_memory.default),
         (_is_pinned, aten.is_pinned.default),

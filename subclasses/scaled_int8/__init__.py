@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import joins, packed, products, reshape, updates, views, writes  # which register their rules
 from .errors import GridError, PackedError, PartialViewError, QuantizationError
 from .granularity import Granularity, PerBlock, PerGroup, PerRow, PerTensor
+from .operator import ProductError
 from .packed import PackedInt8Tensor
 from .tensor import ScaledInt8Tensor
 
@@ -18,6 +19,7 @@ __all__ = [
     "PerGroup",
     "PerRow",
     "PerTensor",
+    "ProductError",
     "QuantizationError",
     "ScaledInt8Tensor",
     "joins",

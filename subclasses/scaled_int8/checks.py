@@ -47,6 +47,11 @@ def check_recipe(granularity: Any, logical_dtype: Any, rounding: Any, activation
             raise QuantizationError(f"{name} = {value!r} is none of {', '.join(map(repr, choices))}.")
 
 
+def check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise QuantizationError(f"{name} = {value!r} is neither True nor False.")
+
+
 def check_same_shape(values: torch.Tensor, shape: torch.Size) -> None:
     if values.shape != shape:
         raise QuantizationError(

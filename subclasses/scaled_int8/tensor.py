@@ -10,11 +10,12 @@ import torch
 from ..core.fields import VIEW_SOURCE
 from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
+from ..core.private import is_alias
 from ..core.wrapper import WrapperTensor
-from .checks import check_detached, check_finite, check_inner, check_recipe, check_same_shape, check_values
+from .checks import check_detached, check_finite, check_flag, check_inner, check_recipe, check_same_shape, check_values
 from .errors import PartialViewError
 from .granularity import PER_ROW, Granularity
-from .numerics import Quantized, dequantized, overwrite, quantized
+from .numerics import Quantized, computing_dtype, dequantized, overwrite, quantized
 from .rounding import NEAREST, check_source
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class ScaledInt8Tensor(WrapperTensor):
         """
         super().__init__(*args, **kwargs)
         check_recipe(self.granularity, self.logical_dtype, self.rounding, self.activation)
+        check_flag("partial", self.partial)
         check_inner(type(self), self.qdata, self.scale, self.zero_point, self.granularity)
 
     @classmethod
@@ -138,6 +140,7 @@ class ScaledInt8Tensor(WrapperTensor):
     ) -> ScaledInt8Tensor:
         """Behind ``quantize`` and ``from_plain``. The result owns its memory, whatever ``partial`` says."""
         check_values(cls, values)
+        check_flag("symmetric", symmetric)
         dtype = values.dtype if logical_dtype is None else logical_dtype
         check_recipe(granularity, dtype, rounding, activation)
         made = _quantized(
@@ -184,25 +187,33 @@ class ScaledInt8Tensor(WrapperTensor):
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into the inner tensors. The
         blocks stay, also on a transposed view. A block with NaN or infinity in it becomes NaN."""
+        return self._stage(values.to(self.dtype).expand(self.shape))
+
+    def _stage(self, values: torch.Tensor) -> Callable[[], None]:
         if self.partial:
             return self._stage_in_source(values)
-        full = values.to(self.dtype).expand(self.shape)
-        new = quantized(full, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
-
+        new = quantized(values, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
         return lambda: overwrite(self.matrix(), new)
 
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
-        """A new scale here would change the values outside the view: the tensor it was cut from is requantized."""
-        if VIEW_SOURCE not in vars(self):
+        """A new scale here would change the values outside the view: the tensor it was cut from is requantized, with
+        the others exactly as they are: in float32, not rounded to the dtype."""
+        if VIEW_SOURCE not in vars(self) or not self._shows_its_source():
             raise PartialViewError(
                 f"this {type(self).__name__} of shape {tuple(self.shape)} shares its scale with values outside it, "
-                "and the tensor it is a view of is not known here. Write to that one, or to a clone()."
+                "and the tensor it is a view of is not known here, or was changed. Write to that one, or to a clone()."
             )
         source, view = vars(self)[VIEW_SOURCE]
-        whole = source.decode()
+        whole = dequantized(*source.matrix(), source.blocks, computing_dtype(source.dtype))
         view(whole).copy_(values)
-        write: Callable[[], None] = source.stage(whole)
+        write: Callable[[], None] = source._stage(whole)
         return write
+
+    def _shows_its_source(self) -> bool:
+        """Not once the source was transposed in place, or given other data, since the view was made."""
+        source, view = vars(self)[VIEW_SOURCE]
+        shown = view(source.qdata)
+        return is_alias(shown, self.qdata) and _place(shown) == _place(self.qdata)
 
     def pack(self) -> PackedInt8Tensor:
         """The same values in the layout of the CPU's int8 kernels (oneDNN's): faster products for frozen weights. It
@@ -218,6 +229,10 @@ class ScaledInt8Tensor(WrapperTensor):
     def saved_form(self) -> torch.Tensor:
         """Itself; a partial view is saved as a tensor of its own."""
         return self.detach().clone() if self.partial else self
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def _quantized(values: torch.Tensor, blocks: tuple[int, ...], symmetric: bool, **rounding: Any) -> Quantized:

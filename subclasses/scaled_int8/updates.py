@@ -32,7 +32,7 @@ def update(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _has_pieces(self: Any, operands: tuple[Any, ...]) -> bool:
-    if self.partial or self.numel() < 2 * PIECE or self.blocks[0] != 1 or is_tracing():
+    if self.partial or self.numel() < 2 * PIECE or self.blocks[0] != 1 or self.stride(0) == 0 or is_tracing():
         return False
     inner = [t for t in (self.qdata, self.scale, self.zero_point) if t is not None]
     others = [t for t in operands if isinstance(t, torch.Tensor)]

@@ -99,7 +99,7 @@ def slice_(
     if block == 1:
         return viewed(self, view, view, self.blocks)
     if block == WHOLE:
-        return viewed(self, view, aten.alias.default, self.blocks, cuts=_cuts(self, dim, len(range(start, end, step))))
+        return viewed(self, view, aten.alias.default, self.blocks, cuts=_cuts(self, dim, -(-(end - start) // step)))
     on_grid = step == 1 and not start % block and not end % block
     if not on_grid and not chose_groups(self.granularity):
         return ScaledInt8Tensor.super_rule(op)(self, dim, start, end, step)

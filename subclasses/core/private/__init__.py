@@ -59,6 +59,7 @@ from .tensors import (
     set_conj,
     set_neg,
     share_storage,
+    storage_id,
     untyped,
 )
 from .trees import map_nested
@@ -109,6 +110,7 @@ __all__ = [
     "set_gradient_hooks",
     "set_neg",
     "share_storage",
+    "storage_id",
     "uncompiled",
     "untyped",
     "with_graph_observer",

@@ -29,3 +29,8 @@ def reference_count(tensor: torch.Tensor) -> int:
     """How many C++ references to the tensor there are. 1: its Python object's alone. A live AccumulateGrad node, a
     view or a saved tensor has one each, and none of them would follow a swap."""
     return int(tensor._use_count())  # type: ignore[attr-defined]
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """A number that tensors of one storage have in common, fake ones too: they have no address."""
+    return int(tensor.untyped_storage()._cdata)
