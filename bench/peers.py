@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..subclasses.interop.quiet import quiet_import
 from .subjects import Absence, Subject, attribute, load_subjects
 
 aten = torch.ops.aten
@@ -165,10 +166,10 @@ def _torch_logging_tensor() -> Subject:
 
 
 def _int8_tensor() -> Subject:
-    from torchao.quantization import Int8Tensor, PerRow
+    quantization = quiet_import("torchao.quantization")
 
     def quantize(plain: Tensor) -> Tensor:
-        quantized: Tensor = Int8Tensor.from_hp(plain, PerRow())
+        quantized: Tensor = quantization.Int8Tensor.from_hp(plain, quantization.PerRow())
         return quantized
 
     def dequantize(quantized: Tensor) -> Tensor:

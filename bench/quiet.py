@@ -1,9 +1,8 @@
-"""Silence for what others say while they are imported or compile, put back afterwards."""
+"""Silence for what others log while they compile, put back afterwards."""
 
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,16 +19,3 @@ def quiet_loggers(*names: str) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-@contextmanager
-def quiet_import() -> Iterator[None]:
-    """No warnings, of Python or of any logger: torchao's import tells of extensions for devices that are not here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -41,7 +41,9 @@ class Variant:
 class Settings:
     """How long to measure: so many rounds, each running a variant for about `loop_ns` nanoseconds, or for one call.
 
-    The clock is wall time; `time.thread_time_ns` leaves out what other processes on the machine take.
+    The clock is wall time; `time.thread_time_ns` leaves out what other processes on the machine take. A variant whose
+    call takes less than `lead_below_ns` is called once before each loop, untimed: its data is then in the caches again,
+    which those before it may have filled with theirs.
     """
 
     rounds: int = 60
@@ -49,6 +51,7 @@ class Settings:
     warmup_ns: int = 2_000_000
     seed: int = 0
     clock: Clock = time.perf_counter_ns
+    lead_below_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,10 +142,13 @@ def measure(variants: Sequence[Variant], settings: Settings = Settings()) -> Mea
         for variant in variants:
             _calls_that_take(settings.warmup_ns, variant, settings.clock)
         # Only once all are warm: a loop sized while cold would be shorter than the others', and cost more.
-        result.calls = {variant.name: _calibrate(variant, settings) for variant in variants}
+        costs = {variant.name: _cost_of_a_call(variant, settings) for variant in variants}
+        result.calls = {name: max(1, round(settings.loop_ns / cost)) for name, cost in costs.items()}
         for _ in range(settings.rounds):
             for variant in order.sample(variants, len(variants)):
                 calls = result.calls[variant.name]
+                if costs[variant.name] < settings.lead_below_ns:
+                    _time_loop(variant, 1, settings.clock)
                 result.rounds[variant.name].append(_time_loop(variant, calls, settings.clock) / calls)
     return result
 
@@ -163,10 +169,10 @@ def _calls_that_take(nanoseconds: int, variant: Variant, clock: Clock) -> tuple[
     return calls, elapsed
 
 
-def _calibrate(variant: Variant, settings: Settings) -> int:
-    """How many calls fill one loop."""
+def _cost_of_a_call(variant: Variant, settings: Settings) -> float:
+    """Nanoseconds, over calls that fill half a loop."""
     calls, elapsed = _calls_that_take(settings.loop_ns // 2, variant, settings.clock)
-    return max(1, round(settings.loop_ns * calls / elapsed))
+    return elapsed / calls
 
 
 def _time_loop(variant: Variant, calls: int, clock: Clock) -> int:

@@ -188,6 +188,23 @@ def test_slopes_are_taken_round_by_round() -> None:
     assert measured.slopes({2: "two", 0: "none", 1: "one"}) == pytest.approx([2, 5])
 
 
+def test_short_variants_have_an_untimed_call_before_each_loop() -> None:
+    clock = FakeClock()
+    calls: list[str] = []
+
+    def spend(name: str, nanoseconds: int) -> None:
+        calls.append(name)
+        clock.spend(nanoseconds)
+
+    variants = [Variant("short", spend, ("short", 10)), Variant("long", spend, ("long", 30))]
+    measured = measure(variants, Settings(rounds=5, loop_ns=20, warmup_ns=1, clock=clock, lead_below_ns=20))
+    assert measured.calls == {"short": 2, "long": 1}
+    assert measured.time("short").median == 10
+    warming = {"short": 2, "long": 2}  # one to warm up, one to calibrate
+    assert calls.count("short") == warming["short"] + 5 * (1 + 2)
+    assert calls.count("long") == warming["long"] + 5
+
+
 @pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 60), (1e-6, 10), (1e-9, 7)])
 def test_rounds_that_would_take_too_long_are_left_out(seconds: float, rounds: int) -> None:
     clock = FakeClock()

@@ -400,7 +400,7 @@ def test_the_plot_is_a_png(results: Results, tmp_path: Path) -> None:
 
 
 def test_without_torchao_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchao", None)
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     found = run(replace(TINY, rows=(1,), dtypes=("float32",), step=False), quiet)
     assert [absence.subject for absence in found.absences] == TORCHAO
     assert all("not available here" in absence.reason for absence in found.absences)

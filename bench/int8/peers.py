@@ -10,7 +10,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor, nn
 
-from ..quiet import quiet_import
+from ...subclasses.interop.quiet import quiet_import
 from ..subjects import Absence, load_subjects
 from .accuracy import EIGHT_BITS, FLOAT, Accuracy
 from .subjects import Subject, linear
@@ -53,8 +53,7 @@ def _to_int8(values: Tensor) -> Tensor:
 
 def _torchao(name: str, config_name: str, accuracy: Accuracy) -> Callable[[], Subject]:
     def make() -> Subject:
-        with quiet_import():
-            from torchao import quantization
+        quantization = quiet_import("torchao.quantization")
         config = getattr(quantization, config_name)
 
         def build(weight: Tensor) -> nn.Module:
