@@ -66,7 +66,7 @@ def bound(
     if zero_point is not None:  # the sum and its correction are each larger than their difference
         magnitudes = decoded(plain, scale, None).abs() + decoded(torch.zeros_like(plain), scale, zero_point).abs()
         rounding = (a.double().abs() @ magnitudes) * (plain.shape[0] + 8) * 2.0**-23
-    if activation == "float" or (scale.shape[0] > 1 and scale.shape[1] > 1):
+    if activation == "float" or (min(scale.shape) > 1 and plain.shape[0] // scale.shape[0] < 128):
         return rounding + 1e-30
     folded = a.double() * spread(scale, plain.shape[0], 1).t().double() if scale.shape[1] == 1 < scale.shape[0] else a
     peaks = folded.double().abs().amax(1, keepdim=True)
@@ -146,12 +146,30 @@ def test_the_intended_kernel_ran(layout: str, activation: str, rows: int, kernel
 
 
 @pytest.mark.parametrize("kind", ["each", "groups of both"])
-def test_scales_that_vary_along_both_dims_are_multiplied_as_floats(kind: str) -> None:
+def test_small_groups_are_multiplied_as_floats(kind: str) -> None:
     qdata, _ = payload("columns", 64, 32)
     scale = torch.rand(scale_shape(kind, 64, 32))
     names = ran(lambda: int8_mm(torch.randn(4, 64), qdata, scale, None, "int8"))
     assert "aten::mm" in names
     assert "aten::_int_mm" not in names
+
+
+@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("along_columns", [48, 16])
+@pytest.mark.parametrize("activation", INTEGER)
+def test_large_groups_are_multiplied_as_integers(activation: str, along_columns: int, zero_points: bool) -> None:
+    torch.manual_seed(0)
+    qdata, plain = payload("columns", 512, 48)
+    scale = torch.rand(4, along_columns) * 0.02 + 0.001
+    zero_point = torch.randint(-128, 128, scale.shape, dtype=torch.int8) if zero_points else None
+    for rows in (1, 5):
+        a = torch.randn(rows, 512)
+        exact = a.double() @ decoded(plain, scale, zero_point)
+        result = int8_mm(a, qdata, scale, zero_point, activation)
+        assert ((result - exact).abs() <= bound(a, plain, scale, zero_point, activation)).all()
+        assert "aten::_int_mm" in ran(lambda a=a: int8_mm(a, qdata, scale, zero_point, activation))
+        a[0, 3] = math.nan
+        assert int8_mm(a, qdata, scale, zero_point, activation)[0].isnan().all()
 
 
 def test_auto_is_the_float_product_for_tiny_weights_only() -> None:

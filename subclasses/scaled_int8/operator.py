@@ -8,7 +8,8 @@ view of an (N, K) payload), or that in oneDNN's layout (``layout.packed``). ``sc
 ``activation`` says how ``a`` takes part: ``"float"`` as it is; ``"int16"`` and ``"int8"`` as integers with a step for
 each row, see ``kernels.activations`` for the bounds of the error; ``"auto"`` in whichever of the three is the fastest
 for these shapes. Where ``scale`` varies along K only, it is applied to ``a`` before that is rounded. Where it varies
-along both dims (groups), all are computed as ``"float"``: the sums of integers would have to end with each group.
+along both dims, there is an integer product for each group along K; groups of fewer than 128 are multiplied as floats,
+which is faster (``kernels.groups``), as are all such weights in the gradient and on CUDA.
 On CPUs, a call with a NaN, an infinity or a magnitude from 2^100 in ``a`` is computed as ``"float"``; on CUDA such rows
 are NaN. Rows of a peak below 2^-108 get the step of that peak.
 
@@ -113,7 +114,8 @@ def _save(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
 
 def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     # Turned inside the operator: a compiler could not know that qdata is packed, and would transpose it.
-    return int8_mm(grad, *ctx.saved_tensors, ctx.activation, not ctx.turned), None, None, None, None, None
+    qdata, scale, zero_point = ctx.saved_tensors
+    return int8_mm(grad, qdata, scale, zero_point, ctx.activation, not ctx.turned), None, None, None, None, None
 
 
 _library.impl("int8_mm", _on_device(cpu_mm), "CPU")

@@ -25,8 +25,11 @@ UNSIGNED_ZERO = 128
 # s has to be a normal number.
 LARGEST_PEAK = 2.0**100
 SMALLEST_PEAK = 2.0**-108
+# Unscaled sums times this are at most 1, so that times a column's scale they can't overflow.
+SHRINK = 2.0**-31
 
 LEVELS = {False: 127, True: 32639}  # by whether there are halves
+_WEIGHTS = torch.tensor([[256.0, 1.0]], dtype=torch.float32)  # of the halves
 # By halves and unsigned: the integers' offset, and the zero's of each byte.
 _OFFSETS = {
     (halves, unsigned): torch.tensor([[_INTEGERS + unsigned * (UNSIGNED_ZERO * (257 if halves else 1))]])
@@ -38,6 +41,22 @@ _OFFSETS = {
 def peaks(a: torch.Tensor) -> torch.Tensor:
     """The largest magnitude of each row, of shape (M, 1). NaN where the row has one."""
     return a.abs().amax(1, keepdim=True)
+
+
+def row_steps(exact: torch.Tensor, halves: bool) -> tuple[float, float] | tuple[torch.Tensor, torch.Tensor] | None:
+    """The step of each row and its inverse, (M, 1). Numbers for a single row: that saves small tensors. None where a
+    peak is too large, or none at all. Waits for the values.
+    """
+    levels = LEVELS[halves]
+    if exact.shape[0] == 1:
+        low, high = torch.aminmax(exact)
+        peak = max(-float(low), float(high), SMALLEST_PEAK)  # NaN, which is both ends if there is one, stays
+        return (peak / levels, levels / peak) if peak < LARGEST_PEAK else None
+    rows = peaks(exact).clamp_(min=SMALLEST_PEAK)
+    if not float(rows.amax()) < LARGEST_PEAK:
+        return None
+    step = rows.mul_(1 / levels)
+    return step, step.reciprocal()
 
 
 def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, unsigned: bool) -> torch.Tensor:
@@ -63,3 +82,11 @@ def sums(codes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     if codes.dtype is torch.uint8:
         values -= UNSIGNED_ZERO
     return values.sum(1, keepdim=True) if weights is None else values @ weights.float()
+
+
+def joined(products: torch.Tensor) -> torch.Tensor:
+    """The products of halves as those of the whole codes: float32, (2 M, N) to (M, N)."""
+    rows = products.shape[0] // 2
+    if rows == 1:
+        return torch.mm(_WEIGHTS, products)
+    return torch.add(products[rows:], products[:rows], alpha=256)

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import torch
 
-from .activations import LARGEST_PEAK, LEVELS, SMALLEST_PEAK, UNSIGNED_ZERO, encoded, peaks, sums
+from .activations import SHRINK, UNSIGNED_ZERO, encoded, joined, row_steps, sums
 from .blocks import Factors, factors, repeated
 from .floats import float_mm
+from .groups import SMALLEST_GROUP, grouped_mm
 from .integers import LARGEST_K, int_mm
 
 _packed_mm = torch.ops.onednn.qlinear_pointwise.default
 _NO_ZERO_POINT = torch.zeros(1, dtype=torch.int32)
 _ONE = torch.ones(1, dtype=torch.float32)
-_JOIN = torch.tensor([[256.0, 1.0]], dtype=torch.float32)
-# Unscaled sums times this are at most 1, so that times a column's scale they can't overflow.
-_SHRINK = 2.0**-31
 
 
 def cpu_mm(
     a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, activation: str
 ) -> torch.Tensor:
     """See ``operator``. Rows that integers can't stand for (NaN, infinity, beyond 2^100) go the way of floats, with all
-    of the call: so do scales that vary along both dims, and ``K`` beyond what int32 sums take."""
+    of the call: so do small groups, and ``K`` beyond what int32 sums take."""
     if activation == "auto":
         activation = fastest(a, qdata)
     if activation != "float" and (a.numel() and qdata.numel()):
-        one_sided = factors(scale, *qdata.shape)
-        if one_sided is not None and qdata.shape[0] <= LARGEST_K:
-            product = _integer_mm(a, qdata, one_sided, zero_point, activation == "int16")
-            if product is not None:
-                return product
+        product = _integer_product(a, qdata, scale, zero_point, activation == "int16")
+        if product is not None:
+            return product
     if a.numel() == 0 or qdata.numel() == 0:
         return a.new_zeros(a.shape[0], qdata.shape[1])
     return float_mm(a, qdata.to_dense() if qdata.is_mkldnn else qdata, scale, zero_point)
@@ -47,46 +43,43 @@ def fastest(a: torch.Tensor, qdata: torch.Tensor) -> str:
     return "float" if small or a.dtype is torch.float64 else "int8"
 
 
+def _integer_product(
+    a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, halves: bool
+) -> torch.Tensor | None:
+    one_sided = factors(scale, *qdata.shape)
+    if one_sided is not None:
+        return _integer_mm(a, qdata, one_sided, zero_point, halves) if qdata.shape[0] <= LARGEST_K else None
+    group = qdata.shape[0] // scale.shape[0]
+    if SMALLEST_GROUP <= group <= LARGEST_K and not qdata.is_mkldnn:
+        return grouped_mm(a, qdata, scale, zero_point, halves)
+    return None
+
+
 def _integer_mm(
     a: torch.Tensor, qdata: torch.Tensor, scale: Factors, zero_point: torch.Tensor | None, halves: bool
 ) -> torch.Tensor | None:
     """None where the rows of ``a`` are beyond integers."""
     rows, packed = a.shape[0], qdata.is_mkldnn
     exact = a.float() if scale.rows is None else a.float() * scale.rows.t()
-    steps = _one_step(exact, halves) if rows == 1 else _steps(exact, halves)
+    steps = row_steps(exact, halves)
     if steps is None:
         return None
     step, inverse = steps
     codes = encoded(exact, inverse, halves, packed)
-    shrink = step if isinstance(step, float) else _SHRINK
+    shrink = step if isinstance(step, float) else SHRINK
     product = _packed_product(codes, qdata, scale.columns, shrink) if packed else int_mm(codes, qdata)
     if zero_point is not None:
         shift = _zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
         product -= shift * (shrink if scale.columns is None else scale.columns * shrink) if packed else shift
     if halves:
-        product = torch.mm(_JOIN, product) if rows == 1 else torch.add(product[rows:], product[:rows], alpha=256)
+        product = joined(product)
     if not packed:
         product.mul_(step)
         if scale.columns is not None:
             product.mul_(scale.columns)
     elif rows > 1:
-        product.mul_(step * (1 / _SHRINK))
+        product.mul_(step * (1 / SHRINK))
     return product.to(a.dtype)
-
-
-def _one_step(exact: torch.Tensor, halves: bool) -> tuple[float, float] | None:
-    """The step of a single row and its inverse, as numbers: fewer small tensors."""
-    low, high = torch.aminmax(exact)
-    peak = max(-float(low), float(high), SMALLEST_PEAK)  # NaN, which is both ends if there is one, stays
-    return (peak / LEVELS[halves], LEVELS[halves] / peak) if peak < LARGEST_PEAK else None
-
-
-def _steps(exact: torch.Tensor, halves: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
-    peak = peaks(exact).clamp_(min=SMALLEST_PEAK)
-    if not float(peak.amax()) < LARGEST_PEAK:
-        return None
-    step = peak.mul_(1 / LEVELS[halves])
-    return step, step.reciprocal()
 
 
 def _packed_product(

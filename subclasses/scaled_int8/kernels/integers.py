@@ -14,7 +14,8 @@ import torch
 LARGEST_K = 2**17 - 1  # sums of K products of at most 128 * 128 stay below 2^31
 _ALIASING = 2048
 _MANY_ROWS = 256  # from here on the order of roles makes no difference, and swapping costs a transposed result
-_LARGE = 2**19  # elements of a payload for which a call more is cheaper than a reordering
+# Elements of a payload for which a call for each row is cheaper than a reordering.
+_LARGE, _LARGE_ALIASED = 2**19, 2**16
 
 
 def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
@@ -31,7 +32,7 @@ def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
     if rows == 1 or strides[0] != 1:
         return torch._int_mm(codes, qdata).float()
     aliased = strides[1] % _ALIASING == 0
-    if rows <= (5 if aliased else 3) and qdata.numel() >= _LARGE:
+    if rows <= (5 if aliased else 3) and qdata.numel() >= (_LARGE_ALIASED if aliased else _LARGE):
         return torch.cat([torch._int_mm(row, qdata) for row in codes.split(1)]).float()
     if aliased and rows < _MANY_ROWS:
         return _swapped(codes, qdata)
