@@ -23,8 +23,6 @@ def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
     inputs, outputs = qdata.shape
     if inputs == 1:  # torch._int_mm misreads strides of a dim of size 1
         return codes.float() * qdata
-    if outputs == 1:
-        return (codes.int() * qdata.t()).sum(1, keepdim=True).float()
     strides = qdata.stride()
     if 0 in strides or 1 not in strides:
         qdata, strides = qdata.contiguous(), (outputs, 1)
