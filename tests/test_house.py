@@ -22,7 +22,7 @@ PRIVATE_API = ("subclasses/core/private/", "bench/")
 
 CORE = ROOT / "subclasses" / "core"
 # DecodedView is a wrapper itself, and the fallback that makes one is below all wrappers.
-CORE_IMPORTS_DOWN = {("plain", "decoded_view")}
+CORE_IMPORTS_DOWN = {("plain", "decoded_view"), ("compiling", "tangent")}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 

@@ -8,7 +8,7 @@ import torch
 
 from . import copying
 from .fields import is_wrapper_class
-from .policy import Fallback
+from .policy import Fallback, Gradients
 from .private import accept_plain_tangents, never_compile
 
 
@@ -21,7 +21,7 @@ def from_plain_tangent(values: torch.Tensor, context: Any, expected_type: Any = 
     if single is None:
         return None
     inner = {single.name: values}
-    return expected_type.__tensor_unflatten__(inner, context, values.size(), values.stride())
+    return expected_type._generated.unflatten(expected_type, inner, context, values.size(), values.stride())
 
 
 accept_plain_tangents(from_plain_tangent)
@@ -32,12 +32,21 @@ class Compilable(torch.Tensor):
     """The part of ``WrapperTensor`` that AOTAutograd calls."""
 
     fallback: ClassVar[Any]
+    gradients: ClassVar[Any]
     to_plain: Any
     __tensor_flatten__: Any
     __tensor_unflatten__: Any
 
     def _stable_hash_for_caching(self) -> str:
         return copying.stable_hash(self)
+
+    def __coerce_tangent_metadata__(self) -> Any:
+        """What stands for the gradient of an output like this one while a backward is traced."""
+        if type(self).gradients is not Gradients.PLAIN:
+            return self
+        from .tangent import Tangent  # a wrapper class itself, so it stands above this module
+
+        return Tangent._generated.make(Tangent, self.to_plain())
 
     def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
         """A compiled backward was traced with another tangent: what can be had of it without loss, or None."""
