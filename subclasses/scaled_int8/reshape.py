@@ -38,7 +38,9 @@ def reshaped(old: tuple[int, ...], blocks: tuple[int, ...], new: tuple[int, ...]
     (1, 1, -1)
     >>> reshaped((4, 6), (1, -1), (24,))
     (6,)
-    >>> reshaped((4, 6), (1, -1), (8, 3)) is None
+    >>> reshaped((4, 6), (1, -1), (8, 3))
+    (2, -1)
+    >>> reshaped((4, 6), (1, -1), (6, 4)) is None
     True
     """
     if old == new:
@@ -113,9 +115,12 @@ def as_strided(
     if any(step == 0 and length > 1 for length, step in zip(size, stride, strict=True)):
         return _expanded(op, self, size, stride, storage_offset)
     cuts = located(list(zip(self.shape, self.stride(), strict=True)), list(zip(size, stride, strict=True)), offset)
-    if cuts is None:
-        return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
-    return _replayed(self, cuts, size)
+    if cuts is not None:
+        return _replayed(self, cuts, size)
+    if set(self.blocks) <= {WHOLE}:  # one scale, which any view shares
+        rank, geometry = len(size), applied(op, size, stride, storage_offset)
+        return viewed(self, geometry, lambda scale: scale.reshape((1,) * rank), (WHOLE,) * rank, cuts=True)
+    return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
 
 
 def _is_dense(size: Sequence[int], stride: Sequence[int], count: int) -> bool:
