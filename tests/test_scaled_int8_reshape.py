@@ -185,6 +185,12 @@ def test_as_strided_of_any_geometry(data: st.DataObject) -> None:
     assert torch.equal(values_of(shown), wanted)
 
 
+def test_as_strided_of_nothing_at_all() -> None:
+    """Its strides may lead anywhere."""
+    w = ScaledInt8Tensor.quantize(torch.randn(4, 6))
+    assert values_of(w.as_strided((0, 2, 4), (0, 0, 6), 6)).shape == (0, 2, 4)
+
+
 def test_as_strided_looks_at_the_offset() -> None:
     payload = torch.arange(-15, 15).to(torch.int8).view(6, 5)
     w = ScaledInt8Tensor(payload[3:], torch.ones(3, 1))

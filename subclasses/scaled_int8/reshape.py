@@ -112,7 +112,7 @@ def as_strided(
     offset = 0 if storage_offset is None else storage_offset - self.storage_offset()
     if offset == 0 and self.is_contiguous() and _is_dense(size, stride, self.numel()):
         return view(aten.view.default, self, size)
-    if any(step == 0 and length > 1 for length, step in zip(size, stride, strict=True)):
+    if 0 not in size and any(step == 0 and length > 1 for length, step in zip(size, stride, strict=True)):
         return _expanded(op, self, size, stride, storage_offset)
     cuts = located(list(zip(self.shape, self.stride(), strict=True)), list(zip(size, stride, strict=True)), offset)
     if cuts is not None:
