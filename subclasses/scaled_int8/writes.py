@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from ..core.fields import VIEW_SOURCE, field_attributes
 from ..core.private import OpOverload
 from .numerics import overwrite
+from .reshape import as_strided, view
 from .tensor import ScaledInt8Tensor
 from .views import same, squeeze, t, transpose, unsqueeze
 
@@ -45,11 +47,26 @@ def squeeze_(op: OpOverload, self: Any, *dim: Any) -> Any:
     return _become(self, squeeze(op, _alias(self), *dim))
 
 
+@ScaledInt8Tensor.implements(aten.as_strided_.default)
+def as_strided_(
+    op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None
+) -> Any:
+    """Where scales can follow; else refused."""
+    result = as_strided(aten.as_strided.default, _alias(self), size, stride, storage_offset)
+    if isinstance(result, ScaledInt8Tensor):
+        return _become(self, result)
+    return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
+
+
 @ScaledInt8Tensor.implements(aten.resize_.default)
 def resize_(op: OpOverload, self: Any, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
-    """To its own size, as ``out=`` of some functions asks; others are refused."""
+    """To its own size, as ``out=`` of some functions asks, or to one that a view can have; others are refused."""
     if memory_format is None and tuple(size) == tuple(self.shape):
         return self
+    if memory_format is None and self.is_contiguous() and prod(size) == self.numel():
+        result = view(aten.view.default, _alias(self), size)
+        if isinstance(result, ScaledInt8Tensor):
+            return _become(self, result)
     return ScaledInt8Tensor.super_rule(op)(self, size, memory_format=memory_format)
 
 
@@ -57,9 +74,9 @@ def resize_(op: OpOverload, self: Any, size: Sequence[int], *, memory_format: to
 def resize_as_(
     op: OpOverload, self: Any, the_template: torch.Tensor, *, memory_format: torch.memory_format | None = None
 ) -> Any:
-    if isinstance(self, ScaledInt8Tensor) and memory_format is None and self.shape == the_template.shape:
-        return self
-    return ScaledInt8Tensor.super_rule(op)(self, the_template, memory_format=memory_format)
+    if not isinstance(self, ScaledInt8Tensor):
+        return ScaledInt8Tensor.super_rule(op)(self, the_template, memory_format=memory_format)
+    return resize_(aten.resize_.default, self, the_template.shape, memory_format=memory_format)
 
 
 def _alias(self: Any) -> Any:
