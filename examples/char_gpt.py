@@ -32,13 +32,14 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of weights, batches and rounding (0)")
     parser.add_argument("--seeds", type=int, default=1, help="train with so many seeds, from --seed on (1)")
     parser.add_argument("--characters", type=int, default=100, help="to write with each model (100)")
+    parser.add_argument("--width", type=int, default=128, help="of the model, a multiple of 4 (128)")
     parser.add_argument("--rounding", choices=["stochastic", "nearest"], default="stochastic", help="of int8 updates")
     parser.add_argument("--no-compile", action="store_true", help="eager only: needs no C++ compiler")
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="write the loss curves to this file")
     chosen = parser.parse_args()
-    if min(chosen.steps, chosen.seeds, chosen.characters) < 1:
-        parser.error("--steps, --seeds and --characters have to be 1 or more")
+    if min(chosen.steps, chosen.seeds, chosen.characters, chosen.width) < 1 or chosen.width % 4:
+        parser.error("--steps, --seeds, --characters and --width have to be 1 or more, and --width a multiple of 4")
     if chosen.plot and not (chosen.plot.suffix == ".png" and chosen.plot.absolute().parent.is_dir()):
         parser.error(f"--plot {chosen.plot}: give a name that ends in .png, in a folder that exists")
     if not chosen.no_compile and not any(map(shutil.which, [os.environ.get("CXX", "g++"), "clang++"])):
@@ -75,13 +76,12 @@ def main() -> None:
     modes = [EAGER] if chosen.no_compile else [EAGER, COMPILED]
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=2 * len(modes) * chosen.seeds * chosen.steps)
-        for job in product((FP32, INT8), modes, range(chosen.seed, chosen.seed + chosen.seeds)):
+        for job in product(modes, range(chosen.seed, chosen.seed + chosen.seeds), (FP32, INT8)):
             progress.update(task, description=" ".join(map(str, job)))
-            recipe = {"steps": chosen.steps, "rounding": chosen.rounding, "advance": partial(progress.advance, task)}
-            model, run = train(text, *job, **recipe)
+            recipe = {"steps": chosen.steps, "rounding": chosen.rounding, "width": chosen.width}
+            model, run = train(text, *job, **recipe, advance=partial(progress.advance, task))
             runs.append(run)
-    half = len(runs) // 2
-    ratios = [int8["held_out"] / fp32["held_out"] for fp32, int8 in zip(runs[:half], runs[half:], strict=True)]
+    ratios = [int8["held_out"] / fp32["held_out"] for fp32, int8 in zip(runs[::2], runs[1::2], strict=True)]
     written = [write(model, text, kind, mode, chosen.characters) for mode in modes for kind in (FP32, "int16", INT8)]
     if chosen.plot:
         plot(runs, chosen.plot)

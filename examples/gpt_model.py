@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CONTEXT, WIDTH, HEADS, BLOCKS, BATCH = 64, 128, 4, 2, 16
+CONTEXT, HEADS, BLOCKS, BATCH = 64, 4, 2, 16
 
 
 class Text:
@@ -42,14 +42,14 @@ class Text:
 class Block(nn.Module):
     """Attention to what came before, then two linear layers; each adds to its input."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attend, self.project = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.widen, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From and to (batch, characters, WIDTH)."""
+        """From and to (batch, characters, width)."""
         heads = self.attend(self.norm1(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(*heads.unbind(), is_causal=True)
         x = x + self.project(mixed.transpose(1, 2).flatten(2))
@@ -60,11 +60,12 @@ class Block(nn.Module):
 class CharGPT(nn.Module):
     """Scores of the next character, at each place of a window."""
 
-    def __init__(self, characters: int) -> None:
+    def __init__(self, characters: int, width: int = 128) -> None:
         super().__init__()
-        self.character, self.place = nn.Embedding(characters, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(BLOCKS)))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, characters)
+        self.width = width
+        self.character, self.place = nn.Embedding(characters, width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(BLOCKS)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
         for embedding in (self.character, self.place):
             nn.init.normal_(embedding.weight, std=0.1)
 

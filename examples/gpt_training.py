@@ -17,7 +17,7 @@ from torch import nn
 
 import lamina
 
-RATE, WARM_UP = 4e-3, 20  # AdamW's rate: reached after so many steps, it then falls to 0
+RATE, WARM_UP = 0.5, 20  # AdamW's rate: this / width after so many steps, then it falls to 0
 FP32, INT8, EAGER, COMPILED = "fp32", "int8", "eager", "compiled"
 
 
@@ -42,22 +42,23 @@ def held_out_loss(model: nn.Module, text: Text) -> float:
 
 
 def train(
-    text: Text, weights: str, mode: str, seed: int, *, steps: int, rounding: str, advance: Callable[[], object] = int
-) -> tuple[nn.Module, dict[str, Any]]:
+    text: Text, mode: str, seed: int, weights: str, *, steps: int, rounding: str, width: int, advance: Any = int
+) -> tuple[CharGPT, dict[str, Any]]:
     """A new model, trained, and what it took. `held_out` is its loss on other text; `step_ms` the median."""
     torch.manual_seed(seed)
-    model = CharGPT(len(text.characters))
+    model = CharGPT(len(text.characters), width)
     if weights == INT8:
         wrap(model, rounding=rounding)
-    rate = torch.tensor(RATE)  # a tensor: compiled code reads it, and is not compiled anew for each value
+    rate = torch.tensor(0.0)  # a tensor: compiled code reads it, and is not compiled anew for each value
     optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.99))
     loss_fn: Callable[..., torch.Tensor] = partial(loss_of, model)
     update: Callable[[], Any] = optimizer.step
     if mode == COMPILED:
+        torch.compiler.reset()  # torch compiles a function for eight models at most, then runs it eagerly
         loss_fn, update = torch.compile(loss_fn), torch.compile(update)
     losses, step_ms, started = [], [], time.perf_counter()
     for number, batch in enumerate(text.batches(text.train, steps, seed)):
-        rate.fill_(RATE * min(1, (number + 1) / WARM_UP) * (1 - number / steps))
+        rate.fill_(RATE / width * min(1, (number + 1) / WARM_UP) * (1 - number / steps))
         start = time.thread_time()  # of one thread: what else the machine runs does not count
         loss = loss_fn(*batch)
         loss.backward()
@@ -71,9 +72,9 @@ def train(
     return model, {**row, "held_out": held_out_loss(model, text), **times, "losses": losses}
 
 
-def write(trained: nn.Module, text: Text, activation: str, mode: str, count: int) -> dict[str, Any]:
+def write(trained: CharGPT, text: Text, activation: str, mode: str, count: int) -> dict[str, Any]:
     """Continues held-out text with the values of a trained model: in fp32, or in int8 with that kind of activation."""
-    model = CharGPT(len(text.characters))
+    model = CharGPT(len(text.characters), trained.width)
     model.load_state_dict(trained.state_dict())
     if activation != FP32:
         wrap(model, activation=activation)
@@ -90,5 +91,5 @@ def write(trained: nn.Module, text: Text, activation: str, mode: str, count: int
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for name in (FP32, INT8):
-        figures = train(Text(), name, EAGER, 0, steps=3, rounding="stochastic")[1]
+        figures = train(Text(), EAGER, 0, name, steps=3, rounding="stochastic", width=64)[1]
         print(f"{name}: {figures['bytes']:,} bytes, loss {figures['losses'][0]:.3f} to {figures['losses'][-1]:.3f}")
