@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -18,8 +19,13 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import lamina
 from lamina import PerGroup, PerTensor, ScaledInt8Tensor
@@ -566,6 +572,86 @@ def test_6_order_and_sign_survive_a_negation(recipe: str, negation: str, way: st
         assert_same(out, ASKED[name](negated))
     if negation not in ("mul_", "neg_", "mul_ rows"):  # those round again
         assert_same(negated, NEGATIONS[negation](w.dequantize()))
+
+
+# 7. FSDP2 that unwraps to one inner tensor; of 18, DTensor
+
+SHARDED = [name for name in RECIPES if "scale" not in name]
+
+
+def in_world(rank: int, world: int, port: int, body: Callable[[int, int, Any], None], out: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    torch.manual_seed(0)
+    body(rank, world, init_device_mesh("cpu", (world,)))
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        Path(out).write_text("done")
+
+
+def run_in_world(world: int, body: Callable[[int, int, Any], None], folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(in_world, (world, port, body, str(folder / "done")), nprocs=world)
+    assert (folder / "done").read_text() == "done"
+
+
+def train_sharded(rank: int, world: int, mesh: Any) -> None:
+    """Each rank has the same batch, so the mean gradient is exact."""
+    for recipe in SHARDED:
+        models = [nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4)) for _ in range(2)]
+        models[1].load_state_dict(models[0].state_dict())
+        weight = make(recipe)
+        for model in models:
+            model[0].weight = nn.Parameter(weight.clone())
+        sharded = fully_shard(models[1], mesh=mesh, reshard_after_forward=True)
+        assert type(sharded[0].weight._local_tensor) is ScaledInt8Tensor
+        x = torch.randn(5, 8)
+        for model in models:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+        shard, wanted = sharded[0].weight.to_local(), models[0][0].weight.detach()
+        assert type(shard) is ScaledInt8Tensor
+        assert _fields(shard)[3:] == _fields(wanted)[3:]
+        assert torch.equal(shard.qdata, wanted.qdata.chunk(world)[rank])
+        assert_same(plain(sharded[0].weight.full_tensor()), wanted.dequantize())
+        assert not torch.equal(wanted.dequantize(), weight.dequantize())
+
+
+def multiply_distributed(rank: int, world: int, mesh: Any) -> None:
+    x = torch.randn(3, 8)
+    for recipe in SHARDED:
+        w = make(recipe)
+        for dim, place in ((None, Replicate()), (0, Shard(0)), (1, Shard(1))):
+            local = w if dim is None else w.chunk(world, dim)[rank]
+            weight = DTensor.from_local(local, mesh, [place])
+            assert type(weight.to_local()) is ScaledInt8Tensor
+            out = F.linear(DTensor.from_local(x, mesh, [Replicate()]), weight).full_tensor()
+            torch.testing.assert_close(out, F.linear(x, w))
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_7_shards_keep_their_class_and_train_as_the_whole(world: int, tmp_path: Path) -> None:
+    run_in_world(world, train_sharded, tmp_path)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_18_dtensor_multiplies_by_it(world: int, tmp_path: Path) -> None:
+    run_in_world(world, multiply_distributed, tmp_path)
+
+
+def test_7_a_scale_that_cannot_be_cut_is_refused() -> None:
+    class Mesh:
+        def size(self) -> int:
+            return 2
+
+    with pytest.raises(lamina.ShardingError, match=r"scale of shape \(rows, 1\)"):
+        make("one scale").fsdp_pre_all_gather(Mesh(), torch.Size([12, 8]), (8, 1), None, None)
 
 
 # 8. An asymmetric weight whose product ignores the zero point
