@@ -91,6 +91,8 @@ def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any],
     argument = facts.results[0].view_of
     assert argument is not None
     source = value_of(argument, args, kwargs)
+    if not isinstance(source, DecodedView):  # an alias: the wrapper itself may be transposed in place
+        source = aten.alias.default(source)
     call = tuple(_frozen(a) for i, a in enumerate(args) if i != argument.index)
     call = (*call[: argument.index], None, *call[argument.index :])
 

@@ -143,17 +143,17 @@ def _refuse_overlap(cls: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dic
 
 class _Shown(NamedTuple):
     """What a wrapper shows: itself, or the ``views``, in this order, of the ``base`` that it is a view of. ``memory``
-    is the same for wrappers that may show the same elements."""
+    is the same for wrappers that may show the same elements; ``in_memory``: their places there are known."""
 
     base: Any
     views: list[Callable[[torch.Tensor], torch.Tensor]]
     memory: int
+    in_memory: bool
 
     def elements(self) -> torch.Tensor:
         """The numbers of the elements that are shown: their places in memory, or counted where nothing says those."""
-        in_memory = self.memory != id(self.base)
-        first = next(inner_tensors(self.base))
-        numbers = _places(first) if in_memory else torch.arange(self.base.numel()).view(self.base.shape)
+        counted = torch.arange(0 if self.in_memory else self.base.numel())
+        numbers = _places(next(inner_tensors(self.base))) if self.in_memory else counted.view(self.base.shape)
         for view in self.views:
             numbers = view(numbers)
         return numbers.reshape(-1)
@@ -172,8 +172,8 @@ def _shown(tensor: Any) -> _Shown:
         else:
             break
     first = next(inner_tensors(tensor))
-    elsewhere = is_wrapper(first) or first.is_mkldnn or first.shape != tensor.shape
-    return _Shown(tensor, views, id(tensor) if elsewhere else storage_id(first))
+    in_memory = not is_wrapper(first) and not first.is_mkldnn and first.shape == tensor.shape
+    return _Shown(tensor, views, storage_id(first if in_memory else tensor), in_memory)
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..core.fields import VIEW_SOURCE
-from ..core.private import OpOverload, call_of
+from ..core.private import OpOverload, call_of, share_storage
 from .granularity import follow
 from .tensor import ScaledInt8Tensor
 
@@ -59,7 +59,17 @@ def viewed(
     partial = source.partial or cuts
     result = rebuilt(source, view(source.qdata), of_scale, blocks, partial=partial)
     if partial and (not source.partial or VIEW_SOURCE in vars(source)):
-        vars(result)[VIEW_SOURCE] = (source, view)
+        vars(result)[VIEW_SOURCE] = (alias(source), view)
+    return result
+
+
+def alias(tensor: Any) -> Any:
+    """A view of all of it. What is done to ``tensor`` itself later, ``t_()`` say, doesn't show in it."""
+    call = call_of(torch.ops.aten.alias.default)
+    result = rebuilt(tensor, call(tensor.qdata), call, partial=tensor.partial)
+    if VIEW_SOURCE in vars(tensor):  # as it is: a chain of views would grow with each detach
+        vars(result)[VIEW_SOURCE] = vars(tensor)[VIEW_SOURCE]
+    share_storage(result, tensor)
     return result
 
 

@@ -45,8 +45,10 @@ def quantized(
     rounding: str = NEAREST,
     generator: torch.Generator | None = None,
     seed: torch.Tensor | int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Quantized:
-    """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale.
+    """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale. It will
+    be decoded to ``dtype``; None: that of ``values``.
 
     A block of zeros has a payload that decodes to zeros. A block with a NaN or an infinite value, or one whose range is
     too large for float32, has a scale that is NaN: all of it decodes to NaN.
@@ -55,8 +57,8 @@ def quantized(
     exact = split(values.to(computing_dtype(values.dtype)), blocks)
     low, high = _range(exact, blocks, symmetric)
     scale = _scale(high, QMAX) if symmetric else _scale(high - low, QMAX - QMIN)
-    if not symmetric and values.dtype in (torch.float16, torch.bfloat16):
-        scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(values.dtype).max)
+    if not symmetric and (dtype or values.dtype) in (torch.float16, torch.bfloat16):
+        scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(dtype or values.dtype).max)
     steps = round_(exact / scale, rounding, generator, seed)
     if symmetric:
         return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
@@ -148,7 +150,7 @@ def _scale(length: torch.Tensor, steps: int) -> torch.Tensor:
 def _reaching(scale: torch.Tensor, end: torch.Tensor, largest: float) -> torch.Tensor:
     """``scale``; where ``end`` may round to beyond ``largest``, which decodes to infinity, one that ``largest`` is a
     multiple of. It is larger, so that 255 steps hold the range all the same."""
-    beyond = (end / scale).ceil() * scale > largest
+    beyond = (end <= largest) & ((end / scale).ceil() * scale > largest)
     return torch.where(beyond, largest / (largest / scale).floor(), scale)
 
 

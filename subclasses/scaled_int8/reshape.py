@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.private import OpOverload, is_alias
-from .build import applied, viewed
+from .build import alias, applied, viewed
 from .granularity import WHOLE, scale_shape
 from .tensor import ScaledInt8Tensor
-from .views import expand, permute, same, select, slice_, unsqueeze
+from .views import expand, permute, select, slice_, unsqueeze
 
 aten = torch.ops.aten
 
@@ -194,7 +194,7 @@ def _fits(wanted: tuple[int, int], room: int, stride: int) -> bool:
 
 def _replayed(self: Any, cuts: list[Cut], size: Sequence[int]) -> Any:
     kept: list[int] = []
-    view = same(aten.alias.default, self)
+    view: Any = alias(self)
     for dim in reversed(range(len(cuts))):
         start, step, target = cuts[dim]
         if target is None:

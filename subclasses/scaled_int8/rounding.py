@@ -6,8 +6,11 @@ same, where rounding to the nearest would never move it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from ..core.private import is_tracing
 from .errors import QuantizationError
 
 NEAREST, STOCHASTIC = "nearest", "stochastic"
@@ -27,8 +30,8 @@ def round_(
     """``steps`` (floating) rounded to integers. Its memory is used for the work.
 
     ``"nearest"``: half to even. ``"stochastic"``: up with a probability of the fraction, so the mean is ``steps`` (to
-    2^-24). Its random numbers come from ``generator``, or are a function of ``seed`` and the place in the tensor, or
-    come from the default generator of the device.
+    2^-24). Its random numbers are a function of the place in the tensor and of ``seed``, or of a number drawn from
+    ``generator``, or from the default generator of the device.
     """
     if rounding == NEAREST:
         return steps.round_()
@@ -60,29 +63,40 @@ def check_source(rounding: str, generator: torch.Generator | None, seed: torch.T
 
 
 def _uniform(like: torch.Tensor, generator: torch.Generator | None, seed: torch.Tensor | int | None) -> torch.Tensor:
-    """Numbers in [0, 1), multiples of 2^-24, in the shape of ``like``."""
-    if seed is not None:
-        return _hashed(like, seed)
-    if generator is not None:
-        return torch.rand(like.shape, generator=generator, device=like.device)
-    return torch.rand_like(like, dtype=torch.float32)
-
-
-def _hashed(like: torch.Tensor, seed: torch.Tensor | int) -> torch.Tensor:
-    """A hash of the seed and of each place. The same in eager and compiled code, where no generator can be passed."""
+    """Numbers in [0, 1), multiples of 2^-24, in the shape of ``like``: a hash of the seed and of each place, so that
+    eager and compiled code, which can't be passed a generator, agree. A generator is asked for the seed only: drawing
+    each number from it takes three times as long."""
     if isinstance(seed, torch.Tensor) and seed.is_meta and not like.is_meta:
         raise QuantizationError(f"seed is on {seed.device} and has no data; the values are on {like.device}.")
-    whole = torch.as_tensor(seed, device=like.device).reshape(()).to(torch.int64)
-    key = _mixed(_mixed(whole & _MASK) ^ ((whole >> 32) & _MASK))
-    places = torch.arange(like.numel(), device=like.device).reshape(like.shape) & _MASK
-    hashed = _mixed((_mixed(places ^ key) + key) & _MASK)
-    return (hashed >> 8).float() * 2**-24
+    if seed is None:
+        seed = torch.randint(2**31 - 1, (), generator=generator, device=like.device)
+        if type(seed) is torch.Tensor and seed.is_cpu and not is_tracing():
+            seed = int(seed)  # Python is faster with single numbers
+    elif isinstance(seed, torch.Tensor):
+        seed = seed.to(like.device, torch.int64).reshape(())
+    first = _mixed(_mixed(seed & _MASK) ^ ((seed >> 32) & _MASK))
+    wide = torch.int64 if like.numel() > 2**31 else torch.int32
+    places = torch.arange(like.numel(), device=like.device, dtype=wide).to(torch.int32)
+    bits = places.mul_(_signed(_mixed(first) | 1)).add_(_signed(first))
+    return _mixed_(bits).bitwise_and_(2**24 - 1).to(torch.float32).mul_(2**-24).reshape(like.shape)
 
 
-def _mixed(bits: torch.Tensor) -> torch.Tensor:
-    """Scrambles 32 bits, held in int64: products wrap, and their low 32 bits are right."""
-    for shift, factor in zip(_SHIFTS, (*_FACTORS, None), strict=True):
-        bits = bits ^ (bits >> shift)
-        if factor is not None:
-            bits = (bits * factor) & _MASK
+def _mixed(bits: Any) -> Any:
+    """Scrambles 32 bits of an int, or of an int64 tensor."""
+    for shift, factor in zip(_SHIFTS, (*_FACTORS, 1), strict=True):
+        bits = ((bits ^ (bits >> shift)) * factor) & _MASK
     return bits
+
+
+def _mixed_(bits: torch.Tensor) -> torch.Tensor:
+    """The same in place, of int32: products wrap, and a shift brings in copies of the sign, which are masked."""
+    for shift, factor in zip(_SHIFTS, (*_FACTORS, 1), strict=True):
+        bits.bitwise_xor_((bits >> shift).bitwise_and_(_MASK >> shift))
+        if factor != 1:
+            bits.mul_(_signed(factor))
+    return bits
+
+
+def _signed(bits: Any) -> Any:
+    """32 bits as a number that int32 holds."""
+    return ((bits + 2**31) & _MASK) - 2**31

@@ -10,7 +10,6 @@ import torch
 from ..core.fields import VIEW_SOURCE
 from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
-from ..core.private import is_alias
 from ..core.wrapper import WrapperTensor
 from .checks import check_detached, check_finite, check_flag, check_inner, check_recipe, check_same_shape, check_values
 from .errors import PartialViewError
@@ -198,22 +197,16 @@ class ScaledInt8Tensor(WrapperTensor):
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
         """A new scale here would change the values outside the view: the tensor it was cut from is requantized, with
         the others exactly as they are: in float32, not rounded to the dtype."""
-        if VIEW_SOURCE not in vars(self) or not self._shows_its_source():
+        if VIEW_SOURCE not in vars(self):
             raise PartialViewError(
                 f"this {type(self).__name__} of shape {tuple(self.shape)} shares its scale with values outside it, "
-                "and the tensor it is a view of is not known here, or was changed. Write to that one, or to a clone()."
+                "and the tensor it is a view of is not known here. Write to that one, or to a clone()."
             )
         source, view = vars(self)[VIEW_SOURCE]
         whole = dequantized(*source.matrix(), source.blocks, computing_dtype(source.dtype))
         view(whole).copy_(values)
         write: Callable[[], None] = source._stage(whole)
         return write
-
-    def _shows_its_source(self) -> bool:
-        """Not once the source was transposed in place, or given other data, since the view was made."""
-        source, view = vars(self)[VIEW_SOURCE]
-        shown = view(source.qdata)
-        return is_alias(shown, self.qdata) and _place(shown) == _place(self.qdata)
 
     def pack(self) -> PackedInt8Tensor:
         """The same values in the layout of the CPU's int8 kernels (oneDNN's): faster products for frozen weights. It
@@ -229,10 +222,6 @@ class ScaledInt8Tensor(WrapperTensor):
     def saved_form(self) -> torch.Tensor:
         """Itself; a partial view is saved as a tensor of its own."""
         return self.detach().clone() if self.partial else self
-
-
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def _quantized(values: torch.Tensor, blocks: tuple[int, ...], symmetric: bool, **rounding: Any) -> Quantized:

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from ..core.fields import VIEW_SOURCE
 from ..core.private import OpOverload, call_of
-from .build import applied, inserted, rebuilt, removed, viewed, wrapped_dim
+from .build import alias, applied, inserted, removed, viewed, wrapped_dim
 from .errors import GridError
 from .granularity import WHOLE, PerTensor, chose_groups
 from .tensor import ScaledInt8Tensor
@@ -23,11 +22,7 @@ aten = torch.ops.aten
 
 @ScaledInt8Tensor.implements(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
 def same(op: OpOverload, self: Any) -> Any:
-    alias = call_of(op)
-    result = rebuilt(self, alias(self.qdata), alias, partial=self.partial)
-    if VIEW_SOURCE in vars(self):  # as it is: a chain of views would grow with each detach
-        vars(result)[VIEW_SOURCE] = vars(self)[VIEW_SOURCE]
-    return result
+    return alias(self)
 
 
 @ScaledInt8Tensor.implements(aten.permute.default)

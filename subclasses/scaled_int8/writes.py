@@ -10,10 +10,11 @@ import torch
 
 from ..core.fields import VIEW_SOURCE, field_attributes
 from ..core.private import OpOverload
+from .build import alias
 from .numerics import overwrite
 from .reshape import as_strided, view
 from .tensor import ScaledInt8Tensor
-from .views import same, squeeze, t, transpose, unsqueeze
+from .views import squeeze, t, transpose, unsqueeze
 
 aten = torch.ops.aten
 
@@ -29,22 +30,22 @@ def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> An
 
 @ScaledInt8Tensor.implements(aten.t_.default)
 def t_(op: OpOverload, self: Any) -> Any:
-    return _become(self, t(aten.t.default, _alias(self)))
+    return _become(self, t(aten.t.default, alias(self)))
 
 
 @ScaledInt8Tensor.implements(aten.transpose_.default)
 def transpose_(op: OpOverload, self: Any, dim0: int, dim1: int) -> Any:
-    return _become(self, transpose(aten.transpose.int, _alias(self), dim0, dim1))
+    return _become(self, transpose(aten.transpose.int, alias(self), dim0, dim1))
 
 
 @ScaledInt8Tensor.implements(aten.unsqueeze_.default)
 def unsqueeze_(op: OpOverload, self: Any, dim: int) -> Any:
-    return _become(self, unsqueeze(aten.unsqueeze.default, _alias(self), dim))
+    return _become(self, unsqueeze(aten.unsqueeze.default, alias(self), dim))
 
 
 @ScaledInt8Tensor.implements(aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims)
 def squeeze_(op: OpOverload, self: Any, *dim: Any) -> Any:
-    return _become(self, squeeze(op, _alias(self), *dim))
+    return _become(self, squeeze(op, alias(self), *dim))
 
 
 @ScaledInt8Tensor.implements(aten.as_strided_.default)
@@ -52,7 +53,7 @@ def as_strided_(
     op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: Any = None
 ) -> Any:
     """Where scales can follow; else refused."""
-    result = as_strided(aten.as_strided.default, _alias(self), size, stride, storage_offset)
+    result = as_strided(aten.as_strided.default, alias(self), size, stride, storage_offset)
     if isinstance(result, ScaledInt8Tensor):
         return _become(self, result)
     return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
@@ -64,7 +65,7 @@ def resize_(op: OpOverload, self: Any, size: Sequence[int], *, memory_format: to
     if memory_format is None and tuple(size) == tuple(self.shape):
         return self
     if memory_format is None and self.is_contiguous() and prod(size) == self.numel():
-        result = view(aten.view.default, _alias(self), size)
+        result = view(aten.view.default, alias(self), size)
         if isinstance(result, ScaledInt8Tensor):
             return _become(self, result)
     return ScaledInt8Tensor.super_rule(op)(self, size, memory_format=memory_format)
@@ -77,10 +78,6 @@ def resize_as_(
     if not isinstance(self, ScaledInt8Tensor):
         return ScaledInt8Tensor.super_rule(op)(self, the_template, memory_format=memory_format)
     return resize_(aten.resize_.default, self, the_template.shape, memory_format=memory_format)
-
-
-def _alias(self: Any) -> Any:
-    return same(aten.alias.default, self)
 
 
 def _become(self: Any, view: Any) -> Any:
