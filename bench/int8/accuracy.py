@@ -64,7 +64,7 @@ class References:
     def product(self, weight: Tensor) -> Tensor:
         """The exact product with this weight."""
         for known, product in self._known:
-            if known.dtype is weight.dtype and torch.equal(known, weight):
+            if known is weight or (known.dtype is weight.dtype and torch.equal(known, weight)):
                 return product
         product = self._activations @ weight.double().t()
         self._known.append((weight, product))

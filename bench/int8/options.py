@@ -23,7 +23,7 @@ Time a linear layer with int8 weights: ScaledInt8Tensor beside plain torch, torc
 and compiled, with the accuracy of each; then a training step. Variants alternate in one process, on one thread.
 """
 EPILOG = """
-All of it takes some eight minutes, most of them for compiling; --quick (2048x2048, M of 1 and 16, float32) some forty
+All of it takes some nine minutes, half of them for compiling; --quick (2048x2048, M of 1 and 16, float32) some fifty
 seconds.
 """
 

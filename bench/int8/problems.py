@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -12,6 +13,12 @@ from ..cases import random_tensors
 ROWS = (1, 4, 16, 64, 256)
 SHAPES = ((2048, 2048), (8192, 2048), (2048, 8192), (1000, 1003))
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@lru_cache(maxsize=1)  # all subjects of a layer ask for it, in each mode
+def _weight(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
+    (values,) = random_tensors((outputs, inputs))
+    return values.mul(inputs**-0.5).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,8 @@ class Layer:
         return 4 * self.outputs * self.inputs
 
     def weight(self) -> Tensor:
-        """Normal values, scaled so that products of normal activations are about one."""
-        (values,) = random_tensors((self.outputs, self.inputs))
-        return values.mul(self.inputs**-0.5).to(self.torch_dtype)
+        """Normal values, scaled so that products of normal activations are about one. Not to be written to."""
+        return _weight(self.outputs, self.inputs, self.torch_dtype)
 
     def activations(self, rows: int) -> Tensor:
         """Normal values, of another seed than those of the weight."""
