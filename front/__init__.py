@@ -23,6 +23,7 @@ from .subclasses.core.errors import (
     RuleTypeError,
     ShardingError,
     UnbuiltError,
+    UnevenShardingError,
     UnwrittenError,
 )
 from .subclasses.core.fields import leaf_tensors
@@ -140,6 +141,7 @@ __all__ = [
     "SinkWarning",
     "TensorMeta",
     "UnbuiltError",
+    "UnevenShardingError",
     "UnwrittenError",
     "WrapResultError",
     "WrapperTensor",

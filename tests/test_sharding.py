@@ -110,11 +110,14 @@ def test_a_mixed_precision_policy_casts_the_values(tmp_path: Path) -> None:
     assert done.read_text() == "done"
 
 
-def test_known_limit_a_class_without_rules_for_splitting_is_sharded_as_its_values(tmp_path: Path) -> None:
-    """FSDP2 splits the parameter first: what a decoding class answers there is plain."""
-    pieces = torch.chunk(lamina.ScaledInt8Tensor.quantize(torch.ones(4, 3)), 2)
-    assert not any(type(p) is lamina.ScaledInt8Tensor for p in pieces)
-    assert type(pieces[0].new_zeros(2, 3)) is torch.Tensor
+def test_rows_that_do_not_go_evenly_are_refused() -> None:
+    class Mesh:
+        def size(self) -> int:
+            return 2
+
+    tensor = Scaled(torch.ones(4, 3), torch.ones(4, 1))
+    with pytest.raises(lamina.UnevenShardingError, match=r"7 rows of a Scaled .* 2 ranks"):
+        tensor.fsdp_pre_all_gather(Mesh(), torch.Size([7, 3]), (3, 1), None, None)
 
 
 def test_an_inner_tensor_that_does_not_follow_dim_0_is_refused() -> None:

@@ -14,6 +14,7 @@ import torch
 from .declaration import evaluate
 from .errors import InnerTensorError
 from .fields import VIEW_SOURCE, field_attributes, is_wrapper
+from .fingerprint import fingerprint
 from .gradients import GradientHook
 from .private import TRACERS, cache_key, gradient_hooks
 
@@ -83,7 +84,7 @@ def rebuild(cls: Any, values: tuple[Any, ...], requires_grad: bool, attributes: 
 
 
 def stable_hash(wrapper: Any) -> str:
-    """A digest of class, context and inner metadata, equal across processes: part of the compile cache's key.
+    """A digest of class, code, context and inner metadata, equal across processes: part of the compile cache's key.
 
     Raises:
         InnerTensorError: a context value can't be pickled.
@@ -91,7 +92,8 @@ def stable_hash(wrapper: Any) -> str:
     cls = type(wrapper)
     names, context = cls.__tensor_flatten__(wrapper)
     inner = [_inner_key(getattr(wrapper, name)) for name in names]
-    key = (cls.__module__, cls.__qualname__, tuple(wrapper.shape), wrapper.requires_grad, names, context, inner)
+    outer = tuple(wrapper.shape), wrapper.requires_grad
+    key = (cls.__module__, cls.__qualname__, fingerprint(cls), outer, names, context, inner)
     try:
         return hashlib.blake2b(pickle.dumps(key), digest_size=16).hexdigest()
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -118,6 +118,17 @@ class ShardingError(LaminaError, RuntimeError):
         )
 
 
+class UnevenShardingError(LaminaError, RuntimeError):
+    """Torch shards uneven rows only where every inner tensor has the shape of the wrapper."""
+
+    def __init__(self, cls: type, rows: int, world_size: int) -> None:
+        self.cls, self.rows, self.world_size = cls, rows, world_size
+        super().__init__(
+            f"{rows} rows of a {cls.__name__} don't go evenly on {world_size} ranks, and torch can't gather uneven "
+            "shards of several inner tensors. Pad dim 0 to a multiple, or leave this parameter out of fully_shard."
+        )
+
+
 class DataDependentError(LaminaError, RuntimeError):
     """An operator needs values where there are none."""
 

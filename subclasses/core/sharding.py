@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from .errors import ShardingError
+from .errors import ShardingError, UnevenShardingError
 from .fields import is_wrapper, leaf_tensors, map_inner
 from .policy import Fallback
 
@@ -27,6 +27,8 @@ def leaves_to_gather(
     for leaf in leaves:
         if leaf.dim() == 0 or leaf.size(0) != wrapper.size(0):
             raise ShardingError(type(wrapper), tuple(leaf.shape), tuple(wrapper.shape))
+    if rows % world_size and any(leaf.shape[1:] != wrapper.shape[1:] for leaf in leaves):
+        raise UnevenShardingError(type(wrapper), rows, world_size)
     return tuple(_padded(leaf, padded) for leaf in leaves), rows
 
 

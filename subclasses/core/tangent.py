@@ -29,7 +29,7 @@ class Tangent(WrapperTensor):
         return self.gradient
 
     @classmethod
-    def encode(cls, values: torch.Tensor) -> Tangent:
+    def encode(cls, values: torch.Tensor, **context: Any) -> Tangent:
         return cls(values)
 
 

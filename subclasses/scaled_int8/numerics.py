@@ -1,13 +1,14 @@
 """The arithmetic: values to an int8 payload, a float32 scale and maybe a zero point, and back.
 
 Symmetric: ``s = amax(|v|) / 127`` over a block, ``q = round(v / s)`` in -127..127, ``v = q s``.
-Asymmetric: the range ``lo = min(v, 0)`` to ``hi = max(v, 0)`` is 255 steps long: ``s = (hi - lo) / 255``,
-``z = round(-128 - lo / s)``, ``q = round(v / s) + z`` in -128..127, ``v = (q - z) s``. Zero is exact in both.
+Asymmetric: of 255 steps, ``n = round(-lo 255 / (hi - lo))`` lie between ``lo = min(v, 0)`` and 0 (one at least, where
+``lo`` is not 0; and likewise above). ``s = max(-lo / n, hi / (255 - n))`` is the smallest with which both ends are within
+them: none is clamped, which would bias stochastic rounding. ``z = n - 128``, ``q = round(v / s) + z`` in -128..127,
+``v = (q - z) s``. Zero is exact in both.
 
-``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step (for the ends
-of an asymmetric range too, where the rounding of ``z`` and the clamp cancel), and the roundings of ``s``, ``v / s`` and
-the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole step. Decoding to bfloat16 or
-float16 adds the rounding to that dtype, and finite values of that dtype stay finite.
+``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step, and the
+roundings of ``s``, ``v / s`` and the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole
+step. Decoding to bfloat16 or float16 adds the rounding to that dtype, and finite values of that dtype stay finite.
 
 Temporaries are written in place: a fresh buffer for each step costs page faults, six times the arithmetic.
 """
@@ -56,13 +57,13 @@ def quantized(
     shape = scale_shape(values.shape, blocks)
     exact = split(values.to(computing_dtype(values.dtype)), blocks)
     low, high = _range(exact, blocks, symmetric)
-    scale = _scale(high, QMAX) if symmetric else _scale(high - low, QMAX - QMIN)
-    if not symmetric and (dtype or values.dtype) in (torch.float16, torch.bfloat16):
-        scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(dtype or values.dtype).max)
-    steps = round_(exact / scale, rounding, generator, seed)
     if symmetric:
+        scale = _scale(high, QMAX)
+        steps = round_(exact / scale, rounding, generator, seed)
         return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
-    zero_point = (QMIN - low / scale).round().nan_to_num(0.0).clamp(QMIN, QMAX)
+    scale, below = _grid(low, high, dtype or values.dtype)
+    steps = round_(exact / scale, rounding, generator, seed)
+    zero_point = (below + QMIN).nan_to_num_(0.0)
     qdata = _int8(steps.add_(zero_point), QMIN).reshape(values.shape)
     return Quantized(qdata, scale.reshape(shape), zero_point.to(torch.int8).reshape(shape))
 
@@ -145,6 +146,20 @@ def _scale(length: torch.Tensor, steps: int) -> torch.Tensor:
     # The largest float32 whose product with ``steps`` is finite; rounding can make the quotient one ulp larger.
     largest = torch.finfo(torch.float32).max / steps * (1 - 2**-23)
     return torch.where(scale > largest * (1 + 2**-20), torch.nan, scale.clamp(SMALLEST_SCALE, largest))
+
+
+def _grid(low: torch.Tensor, high: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The scale of an asymmetric range that decodes to ``dtype``, and how many of its steps lie below zero."""
+    steps = QMAX - QMIN
+    scale = _scale(high - low, steps)
+    below = torch.minimum(torch.maximum((-low / scale).round(), (low < 0).to(low.dtype)), steps - (high > 0).to(low.dtype))
+    above = steps - below
+    needed = torch.maximum(-low / below.clamp(min=1), high / above.clamp(min=1)).float()
+    finite = torch.finfo(torch.float32).max / torch.maximum(below, above).float() * (1 - 2**-23)
+    scale = torch.maximum(scale, torch.minimum(needed, finite))
+    if dtype in (torch.float16, torch.bfloat16):
+        scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(dtype).max)
+    return scale, below
 
 
 def _reaching(scale: torch.Tensor, end: torch.Tensor, largest: float) -> torch.Tensor:

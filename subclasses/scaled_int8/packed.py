@@ -132,6 +132,11 @@ def _check(weight: ScaledInt8Tensor) -> None:
         problem = "the layout is for matrices"
     elif weight.blocks[1] != WHOLE or weight.blocks[0] not in (1, WHOLE):
         problem = "the kernels take one scale for each row, or one for all: quantize with PerRow() or PerTensor()"
+    elif weight.activation == "float":
+        problem = (
+            'activation="float" multiplies by decoded values, and decoding the layout is slow: pack '
+            'weight.with_activation("int16"), which is as accurate to 85 dB, or "int8" or "auto"'
+        )
     elif weight.device.type != "cpu":
         problem = f"it is on {weight.device}, and the layout is for the CPU"
     elif not torch.backends.mkldnn.is_available():

@@ -73,4 +73,5 @@ def _product(a: Any, b: Any) -> torch.Tensor:
     """``a @ b`` for matrices of which one is int8."""
     if _is_int8(a):
         return _product(b.t(), a.t()).t().contiguous()
-    return int8_mm(a, *b.matrix(), b.activation)
+    qdata, scale, zero_point = b.matrix()
+    return int8_mm(a, qdata, scale, zero_point, b.activation)

@@ -143,7 +143,13 @@ class ScaledInt8Tensor(WrapperTensor):
         dtype = values.dtype if logical_dtype is None else logical_dtype
         check_recipe(granularity, dtype, rounding, activation)
         made = _quantized(
-            values, granularity.blocks(values.dim()), symmetric, rounding=rounding, generator=generator, seed=seed
+            values,
+            granularity.blocks(values.dim()),
+            dtype,
+            symmetric,
+            rounding=rounding,
+            generator=generator,
+            seed=seed,
         )
         return cls(*made, granularity, dtype, rounding, activation, **context)
 
@@ -178,10 +184,22 @@ class ScaledInt8Tensor(WrapperTensor):
         check_values(cls, values)
         check_same_shape(values, self.shape)
         source: Any = {"generator": generator, "seed": seed}
-        made = _quantized(values, self.blocks, self.zero_point is None, rounding=self.rounding, **source)
+        symmetric = self.zero_point is None
+        made = _quantized(values, self.blocks, self.dtype, symmetric, rounding=self.rounding, **source)
         result: ScaledInt8Tensor = cls._generated.rewrap(cls, self, *made)
         result.partial = False
         return result
+
+    def with_activation(self, activation: str) -> ScaledInt8Tensor:
+        """A view of this tensor whose matrix products take their other operand as ``activation`` says.
+
+        Raises:
+            QuantizationError: there is no such activation.
+        """
+        check_recipe(self.granularity, self.logical_dtype, self.rounding, activation)
+        view: Any = self.detach()
+        view.activation = activation
+        return view  # type: ignore[no-any-return]
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into the inner tensors. The
@@ -191,7 +209,8 @@ class ScaledInt8Tensor(WrapperTensor):
     def _stage(self, values: torch.Tensor) -> Callable[[], None]:
         if self.partial:
             return self._stage_in_source(values)
-        new = quantized(values, self.blocks, symmetric=self.zero_point is None, rounding=self.rounding)
+        symmetric = self.zero_point is None
+        new = quantized(values, self.blocks, symmetric=symmetric, rounding=self.rounding, dtype=self.dtype)
         return lambda: overwrite(self.matrix(), new)
 
     def _stage_in_source(self, values: torch.Tensor) -> Callable[[], None]:
@@ -203,7 +222,8 @@ class ScaledInt8Tensor(WrapperTensor):
                 "and the tensor it is a view of is not known here. Write to that one, or to a clone()."
             )
         source, view = vars(self)[VIEW_SOURCE]
-        whole = dequantized(*source.matrix(), source.blocks, computing_dtype(source.dtype))
+        qdata, scale, zero_point = source.matrix()
+        whole = dequantized(qdata, scale, zero_point, source.blocks, computing_dtype(source.dtype))
         view(whole).copy_(values)
         write: Callable[[], None] = source._stage(whole)
         return write
@@ -224,10 +244,12 @@ class ScaledInt8Tensor(WrapperTensor):
         return self.detach().clone() if self.partial else self
 
 
-def _quantized(values: torch.Tensor, blocks: tuple[int, ...], symmetric: bool, **rounding: Any) -> Quantized:
+def _quantized(
+    values: torch.Tensor, blocks: tuple[int, ...], dtype: torch.dtype, symmetric: bool, **rounding: Any
+) -> Quantized:
     """``quantized`` for new tensors: values without a scale are refused."""
     check_source(**rounding)
     with torch.no_grad():
-        made = quantized(values, blocks, symmetric=symmetric, **rounding)
+        made = quantized(values, blocks, symmetric=symmetric, dtype=dtype, **rounding)
         check_finite(values, made.scale)
     return made

@@ -55,5 +55,6 @@ def _update(self: Any, call: Callable[..., Any], operands: tuple[Any, ...], kwar
 def _in_step(self: Any, operand: Any, rows: int) -> Iterable[Any]:
     """The parts of an operand that meet the parts of ``self``; one that is broadcast along dim 0 meets each."""
     if isinstance(operand, torch.Tensor) and operand.dim() == self.dim() and operand.shape[0] == self.shape[0]:
-        return operand.split(rows)
+        pieces: Iterable[Any] = operand.split(rows)
+        return pieces
     return repeat(operand)

@@ -149,7 +149,7 @@ def _cut(self: Any, sizes: Sequence[int], dim: int) -> list[Any]:
 
 def _cuts(self: Any, dim: int, kept: int) -> bool:
     """Whether values in other memory are left out where ``kept`` of a dim stay. Expanded ones are all the same."""
-    return kept != self.shape[dim] and (kept == 0 or self.stride(dim) != 0)  # type: ignore[no-any-return]
+    return kept != self.shape[dim] and (kept == 0 or self.stride(dim) != 0)
 
 
 def _bounds(start: int | None, end: int | None, size: int) -> tuple[int, int]:
