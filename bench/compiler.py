@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .quiet import quiet_loggers
+from ..subclasses.interop.quiet import errors_only
 
 EAGER, COMPILED = "eager", "compiled"
 MANY = 64
@@ -38,7 +38,7 @@ def compiling() -> Iterator[None]:
     import torch._inductor.config
 
     with ExitStack() as scopes:
-        scopes.enter_context(quiet_loggers(*CHATTER))
+        scopes.enter_context(errors_only(*CHATTER))
         # One compiling process, this one: none to start, and none to outlive Ctrl-C.
         scopes.enter_context(torch._inductor.config.patch(compile_threads=1))
         # All models run the same code, and an optimizer's is compiled twice: before it has momenta, and after.

@@ -28,7 +28,7 @@ from lamina.bench.int8.problems import ROWS, SHAPES, Layer, Problem
 from lamina.bench.int8.report import as_json, print_results, tables
 from lamina.bench.int8.results import Decibels, Figure, Results, StepFigure
 from lamina.bench.int8.step import FP32, INT16, STOCHASTIC, WRAPPINGS, Sizes, StepTrial
-from lamina.bench.int8.subjects import ACTIVATIONS, PLAIN, PLAIN_BFLOAT16, Subject, dequantized, linear, ours
+from lamina.bench.int8.subjects import OURS, PLAIN, PLAIN_BFLOAT16, Subject, dequantized, linear, ours
 from lamina.bench.int8.trials import Built, Passed, Trial
 from lamina.bench.timing import Settings, Summary, Variant, describe_machine
 from lamina.bench.trials import Gap, WrongResultError
@@ -38,7 +38,7 @@ TINY = Options(shapes=((48, 64),), rows=(1, 5), not_compiled="a test.", seconds=
 TINY_SIZES = Sizes(width=32, hidden=48, batch=8)
 LAYER = Layer(48, 64, "float32")
 PROBLEM = Problem.of(LAYER, 5)
-OURS = [ours(activation, packed=packed) for packed in (False, True) for activation in ACTIVATIONS]
+NAMES = [ours(activation, packed=packed) for activation, packed in OURS]
 TORCHAO = [TORCHAO_WEIGHT_ONLY, TORCHAO_DYNAMIC]
 FLOORS = [INT_MM, READ_FLOAT, READ_INT8]
 
@@ -75,14 +75,13 @@ def compiled_code_is_dropped() -> Iterator[None]:
 
 def test_all_subjects_are_there() -> None:
     found, absences = load_subjects(LAYER)
-    assert [subject.name for subject in found] == [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *FLOORS, *OURS]
+    assert [subject.name for subject in found] == [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *FLOORS, *NAMES]
     assert absences == []
     halves, _ = load_subjects(replace(LAYER, dtype="bfloat16"))
     assert PLAIN_BFLOAT16 not in [subject.name for subject in halves]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("activation", "packed"), OURS)
 def test_weights_of_lamina_are_what_the_name_says(activation: str, packed: bool) -> None:
     weight = named(ours(activation, packed=packed)).build(LAYER.weight()).weight
     assert isinstance(weight.data, lamina.PackedInt8Tensor if packed else lamina.ScaledInt8Tensor)
@@ -91,8 +90,7 @@ def test_weights_of_lamina_are_what_the_name_says(activation: str, packed: bool)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("activation", "packed"), OURS)
 def test_products_of_lamina_run_through_its_operator(activation: str, packed: bool, dtype: str) -> None:
     problem = replace(PROBLEM, dtype=dtype)
     passed = prepared(named(ours(activation, packed=packed)), problem)
@@ -130,7 +128,7 @@ def test_peers_pass_the_gate(name: str, dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *OURS])
+@pytest.mark.parametrize("name", [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *NAMES])
 def test_compiled_subjects_pass_the_gate_in_one_graph(name: str) -> None:
     passed = prepared(named(name), mode=COMPILED)
     assert isinstance(passed, Passed), passed
@@ -287,7 +285,7 @@ def test_every_subject_has_a_row_in_every_problem(results: Results) -> None:
     for dtype, names in (("float32", [PLAIN, PLAIN_BFLOAT16]), ("bfloat16", [PLAIN])):
         for rows in TINY.rows:
             problem = Problem(48, 64, dtype, rows)
-            for name in (*names, *TORCHAO, *FLOORS, *OURS):
+            for name in (*names, *TORCHAO, *FLOORS, *NAMES):
                 figure = results.figure(problem, name, EAGER)
                 assert figure is not None, (problem, name)
                 assert len(figure.rounds_ns) == 2
@@ -308,7 +306,7 @@ def test_the_compiled_half(capfd: pytest.CaptureFixture[str]) -> None:
     found = run(replace(TINY, rows=(2,), dtypes=("float32",), not_compiled=None), quiet, TINY_SIZES)
     assert found.gaps == []
     compiled = [figure.subject for figure in found.figures if figure.mode == COMPILED]
-    assert compiled == [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *OURS]
+    assert compiled == [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *NAMES]
     assert [step.subject for step in found.steps if step.mode == COMPILED] == list(WRAPPINGS)
     assert capfd.readouterr() == ("", "")
 
@@ -379,7 +377,7 @@ def test_tables_hold_every_figure(results: Results) -> None:
         "budgets",
     ]
     assert all(len(row) == len(table.heads) for table in shown for row in table.rows)
-    names = [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *FLOORS, *OURS]
+    names = [PLAIN, PLAIN_BFLOAT16, *TORCHAO, *FLOORS, *NAMES]
     assert [row[0].strip() for row in shown[0].rows] == ["M = 1", *names, "M = 5", *names]
 
 
@@ -404,7 +402,7 @@ def test_without_torchao_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -
     found = run(replace(TINY, rows=(1,), dtypes=("float32",), step=False), quiet)
     assert [absence.subject for absence in found.absences] == TORCHAO
     assert all("not available here" in absence.reason for absence in found.absences)
-    assert {figure.subject for figure in found.figures} == {PLAIN, PLAIN_BFLOAT16, *FLOORS, *OURS}
+    assert {figure.subject for figure in found.figures} == {PLAIN, PLAIN_BFLOAT16, *FLOORS, *NAMES}
     unmeasured = [budget for budget in budgets(found) if budget.text.endswith((TORCHAO_WEIGHT_ONLY, TORCHAO_DYNAMIC))]
     assert [budget.met for budget in unmeasured] == [None, None]
 

@@ -15,6 +15,8 @@ from .accuracy import ANY, EIGHT_BITS, FLOAT, SIXTEEN_BITS, Accuracy
 
 PLAIN, PLAIN_BFLOAT16 = "plain", "plain bfloat16"
 ACTIVATIONS = {"float": FLOAT, "int16": SIXTEEN_BITS, "int8": EIGHT_BITS, "auto": ANY}
+# Each with whether the weight is packed. Products of decoded values gain nothing from the layout, and refuse it.
+OURS = [*((each, False) for each in ACTIVATIONS), *((each, True) for each in ACTIVATIONS if each != "float")]
 
 
 def same(activations: Tensor) -> Tensor:
@@ -98,7 +100,6 @@ def load_ours() -> list[Subject]:
     """ScaledInt8Tensor with each kind of activations, as it is and packed."""
     origin = f"lamina {lamina.__version__}"
     return [
-        Subject(ours(activation, packed=packed), origin, _quantize(activation, packed=packed), accuracy)
-        for packed in (False, True)
-        for activation, accuracy in ACTIVATIONS.items()
+        Subject(ours(activation, packed=packed), origin, _quantize(activation, packed=packed), ACTIVATIONS[activation])
+        for activation, packed in OURS
     ]

@@ -1,4 +1,4 @@
-"""Imports of packages that talk while they are imported."""
+"""Imports, and scopes, of packages that talk too much."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ def quiet_import(name: str) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    with _errors_only():
+    with errors_only(*_TALKATIVE):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _errors_only() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+def errors_only(*names: str) -> Iterator[None]:
+    """What these loggers log as warnings, and below, isn't shown meanwhile."""
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(max(logger.level, logging.ERROR))
