@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
-from lamina import GradientCutError, InnerTensorError, LayoutError, PerRow, QuantizationError, ScaledInt8Tensor
+from lamina import (
+    GradientCutError,
+    InnerTensorError,
+    LayoutError,
+    PerBlock,
+    PerGroup,
+    PerRow,
+    PerTensor,
+    QuantizationError,
+    ScaledInt8Tensor,
+)
 
 QDATA, SCALE = torch.zeros(3, 4, dtype=torch.int8), torch.ones(3, 1)
 WAYS = [ScaledInt8Tensor.quantize, ScaledInt8Tensor.from_plain]
@@ -87,6 +98,65 @@ def test_values_that_require_grad() -> None:
 def test_inner_tensors_that_do_not_fit(qdata: Any, scale: Any, text: str) -> None:
     with pytest.raises((InnerTensorError, LayoutError), match=text):
         ScaledInt8Tensor(qdata, scale)
+
+
+ZERO = torch.zeros(3, 1, dtype=torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("zero_point", "text"),
+    [
+        (ZERO.float(), "zero_point is torch.float32"),
+        (ZERO.int(), "zero_point is torch.int32"),
+        (ZERO[:, 0], r"zero_point has shape \(3,\).* asks for \(3, 1\)"),
+        (ZERO[:2], r"zero_point has shape \(2, 1\)"),
+        (ZERO.to("meta"), "zero_point is on meta, qdata on cpu"),
+        (0, "'zero_point'.* int"),
+    ],
+)
+def test_a_zero_point_that_does_not_fit(zero_point: Any, text: str) -> None:
+    with pytest.raises((InnerTensorError, LayoutError), match=text):
+        ScaledInt8Tensor(QDATA, SCALE, zero_point)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "shape"),
+    [(PerTensor(), (3, 1)), (PerGroup(2), (3, 1)), (PerBlock((3, 2)), (3, 2)), (PerRow(), (1, 1))],
+)
+def test_the_granularity_says_the_shape_of_the_scale(granularity: Any, shape: tuple[int, ...]) -> None:
+    wanted = granularity.scale_shape((3, 4))
+    with pytest.raises(InnerTensorError, match=rf"scale has shape {re.escape(str(shape))};.*{re.escape(str(wanted))}"):
+        ScaledInt8Tensor(QDATA, torch.ones(shape), None, granularity)
+    assert ScaledInt8Tensor(QDATA, torch.ones(wanted), None, granularity).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rounding", "up"), ("rounding", None), ("rounding", 0), ("activation", "int4"), ("activation", None)],
+)
+def test_an_option_that_has_no_such_value(name: str, value: Any) -> None:
+    for make in (
+        lambda: ScaledInt8Tensor.quantize(torch.ones(3, 4), **{name: value}),
+        lambda: ScaledInt8Tensor.from_plain(torch.ones(3, 4), **{name: value}),
+        lambda: ScaledInt8Tensor(QDATA, SCALE, **{name: value}),
+    ):
+        with pytest.raises(QuantizationError, match=rf"{name} = .* is none of '"):
+            make()
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_partial_is_a_flag(value: Any) -> None:
+    with pytest.raises(QuantizationError, match="partial"):
+        ScaledInt8Tensor(QDATA, SCALE, partial=value)
+
+
+def test_inner_tensors_that_are_not_contiguous() -> None:
+    payload = torch.randint(-127, 128, (4, 3)).to(torch.int8)
+    w = ScaledInt8Tensor(payload.t(), torch.rand(6, 1)[::2] + 0.1)
+    assert w.stride() == (1, 3)
+    assert torch.equal(w.dequantize(), payload.t() * w.scale)
+    w.fill_(2.0)
+    assert payload.unique().tolist() == [127]
 
 
 def test_an_unknown_option_is_refused() -> None:

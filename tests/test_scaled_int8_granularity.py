@@ -76,7 +76,7 @@ def test_a_group_size_that_does_not_divide(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, -1, -2, 2.0, True, "2", None, torch.tensor(2)])
 def test_a_group_size_that_is_none(size: Any) -> None:
-    with pytest.raises(QuantizationError, match="PerGroup: size holds .* positive int"):
+    with pytest.raises(QuantizationError, match=r"PerGroup: size holds .* positive int"):
         PerGroup(size)
 
 

@@ -6,13 +6,46 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from int8_chains import granularities
 
-from lamina import PerRow, QuantizationError, ScaledInt8Tensor
+from lamina import Granularity, PerGroup, PerRow, PerTensor, QuantizationError, ScaledInt8Tensor
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = [(), (1,), (5,), (0,), (0, 4), (4, 0), (1, 5), (5, 1), (3, 7), (2, 3, 4), (2, 1, 3, 3)]
 HALF_STEP = 1 / 2 + 2**-15  # in steps of the scale: half to even, and the float32 roundings on the way
 TINY = torch.finfo(torch.float32).tiny
+
+
+def spread(q: ScaledInt8Tensor) -> torch.Tensor:
+    """The scale of each value, in float64."""
+    scale = q.scale.double()
+    for dim, block in enumerate(q.blocks):
+        if block > 1:
+            scale = scale.repeat_interleave(block, dim)
+    return scale.expand(q.shape)
+
+
+def exact(q: ScaledInt8Tensor) -> torch.Tensor:
+    """What the payload stands for, in float64: products of 32 bits are exact there."""
+    steps = q.qdata.double()
+    if q.zero_point is not None:
+        zero = q.zero_point.double()
+        for dim, block in enumerate(q.blocks):
+            if block > 1:
+                zero = zero.repeat_interleave(block, dim)
+        steps = steps - zero
+    return steps * spread(q)
+
+
+def assert_within(q: ScaledInt8Tensor, values: torch.Tensor, steps: float = HALF_STEP) -> None:
+    """The bound of numerics.py, then one rounding to the dtype; zeros stay, and nothing becomes infinite."""
+    assert bool(((exact(q) - values.double()).abs() <= steps * spread(q)).all())
+    back = q.dequantize()
+    info = torch.finfo(q.dtype)
+    rounding = exact(q).abs() * (info.eps / 2 + 2**-24) + info.smallest_normal * info.eps
+    assert bool(((back.double() - exact(q)).abs() <= rounding).all())
+    assert bool((back[values == 0] == 0).all())
+    assert bool(back.isfinite().all())
 
 
 def error_bound(q: ScaledInt8Tensor) -> torch.Tensor:
@@ -139,3 +172,147 @@ def test_meta_values() -> None:
 def test_granularity_is_compared_by_value() -> None:
     assert PerRow() == PerRow()
     assert hash(PerRow()) == hash(PerRow())
+
+
+# asymmetric, and every granularity
+
+
+def adversarial(dtype: torch.dtype) -> torch.Tensor:
+    """Rows of 8: all magnitudes, one sign, halves, one value, a peak, zeros and denormals, a narrow range far out."""
+    generator = torch.Generator().manual_seed(1)
+    normal = torch.randn(12, 16, 8, generator=generator, dtype=torch.float64)
+    powers = torch.randint(-140, 120, (12, 16, 1), generator=generator)
+    halves = torch.randint(-254, 255, (16, 8), generator=generator).double() / 2
+    halves[:, 0] = 127
+    rows = [
+        normal[0] * 2.0 ** powers[0],
+        normal[1].abs() * 2.0 ** powers[1],
+        -normal[2].abs() * 2.0 ** powers[2],
+        halves,
+        halves * (1 + torch.randint(-3, 4, (16, 8), generator=generator) * 2.0**-23),
+        normal[5][:, :1].expand(16, 8),
+        torch.where(normal[6] > 0, normal[6] * 1e-3, normal[6] * 1e3),
+        torch.where(normal[7] > 0, 0.0, normal[7] * 1e-40),
+        10 + normal[8] * 1e-3,
+        normal[9] * 10.0 ** torch.randint(-44, 38, (16, 1), generator=generator),
+    ]
+    largest = min(torch.finfo(dtype).max, torch.finfo(torch.float32).max)
+    values = torch.cat(rows)
+    half = torch.finfo(torch.float32).max / 2  # an asymmetric range is up to twice as long
+    return values.clamp(-min(largest, half), min(largest, half)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("granularity", [PerTensor(), PerRow(), PerGroup(4)])
+def test_adversarial_values_are_within_the_bound(granularity: Granularity, symmetric: bool, dtype: torch.dtype) -> None:
+    values = adversarial(dtype)
+    assert_within(ScaledInt8Tensor.quantize(values, granularity, symmetric=symmetric), values)
+    stochastic = ScaledInt8Tensor.quantize(values, granularity, symmetric=symmetric, rounding="stochastic", seed=1)
+    assert_within(stochastic, values, 1 + 2**-15)
+
+
+@given(st.data())
+def test_any_values_are_within_the_bound(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(DTYPES))
+    shape = data.draw(st.sampled_from([(4,), (2, 6), (3, 1), (1, 4), (2, 2, 4)]))
+    numel = int(torch.Size(shape).numel())
+    magnitude = min(torch.finfo(dtype).max, torch.finfo(torch.float32).max / 2)
+    floats = st.floats(-magnitude, magnitude, allow_nan=False)
+    values = torch.tensor(data.draw(st.lists(floats, min_size=numel, max_size=numel)), dtype=torch.float64)
+    values = values.to(dtype).reshape(shape)
+    granularity = data.draw(granularities(shape))
+    assert_within(ScaledInt8Tensor.quantize(values, granularity, symmetric=data.draw(st.booleans())), values)
+
+
+@pytest.mark.parametrize("row", [[3.0, 1.0], [-3.0, -1.0], [5.0, 5.0], [-5.0, -5.0], [-1e-6, 1.0], [-1.0, 1e-6]])
+def test_an_asymmetric_range_ends_on_the_grid(row: list[float]) -> None:
+    """The end that asks for the larger scale is a multiple of it, and no value is clamped."""
+    values = torch.tensor([row, [0.0, 0.0]])
+    q = ScaledInt8Tensor.quantize(values, symmetric=False)
+    assert_within(q, values)
+    steps = values[0].double() / q.scale[0].double()
+    assert float((steps - steps.round()).abs().min()) <= 255 * 2**-23
+    assert float(steps.max() - steps.min().clamp(max=0)) <= 255 * (1 + 2**-22)
+    assert q.dequantize()[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_scale_payload_and_zero_point_by_hand(symmetric: bool) -> None:
+    """Of 255 steps 170 lie below zero and 85 above."""
+    values = torch.tensor([[-340.0, 170.0, 3.0, 0.0]])
+    q = ScaledInt8Tensor.quantize(values, symmetric=symmetric)
+    if symmetric:
+        assert q.zero_point is None
+        assert q.qdata.tolist() == [[-127, 64, 1, 0]]  # 63.5: half to even
+        return
+    assert q.zero_point is not None
+    assert (q.scale.tolist(), q.zero_point.tolist()) == ([[2.0]], [[42]])
+    assert q.qdata.tolist() == [[-128, 127, 44, 42]]  # 1.5 steps: half to even
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_requantizing_is_stable(symmetric: bool, dtype: torch.dtype) -> None:
+    """A tensor that is decoded and requantized again and again stays where it is, after the first time."""
+    q = ScaledInt8Tensor.quantize(torch.randn(30, 17).to(dtype), symmetric=symmetric)
+    q = q.requantize(q.dequantize())
+    again = q
+    for _ in range(5):
+        again = again.requantize(again.dequantize())
+    assert torch.allclose(again.dequantize().double(), q.dequantize().double(), rtol=1e-6 + 2 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("ends", [(1.0, 0.0), (0.0, -1.0), (1.0, -1.0), (1.0, -0.5), (0.3, -1.0), (1.0, 1e-7)])
+def test_the_ends_of_a_dtype_stay_finite(ends: tuple[float, float], symmetric: bool, dtype: torch.dtype) -> None:
+    """float16 decodes 65520 to infinity: half a step beyond 65504 would be."""
+    largest = min(torch.finfo(dtype).max, torch.finfo(torch.float32).max)
+    values = (torch.tensor([ends], dtype=torch.float64) * largest).to(dtype)
+    if not symmetric and dtype is not torch.float16 and ends[0] - ends[1] > 1:
+        with pytest.raises(QuantizationError, match="range too large"):
+            ScaledInt8Tensor.quantize(values, symmetric=False)
+        return
+    q = ScaledInt8Tensor.quantize(values, symmetric=symmetric)
+    assert_within(q, values)
+    assert_within(q.requantize(q.dequantize()), q.dequantize())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_block_with_a_nonfinite_value_reads_nan(
+    bad: float, symmetric: bool, rounding: str, dtype: torch.dtype
+) -> None:
+    """All of it, and nothing else."""
+    q = ScaledInt8Tensor.quantize(torch.ones(2, 4, dtype=dtype), PerGroup(2), symmetric=symmetric, rounding=rounding)
+    q[0, 1] = bad
+    assert q.dequantize().isnan().tolist() == [[True, True, False, False], [False] * 4]
+    q[0, 0:2] = 2.0  # and it can be written again
+    assert bool(q.dequantize().isfinite().all())
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_float64_beyond_float32(symmetric: bool) -> None:
+    """Refused where a tensor is made; in place, such a block is NaN, as one with an infinite value."""
+    with pytest.raises(QuantizationError, match="too large for a float32 scale"):
+        ScaledInt8Tensor.quantize(torch.tensor([[1e200, 1.0]], dtype=torch.float64), symmetric=symmetric)
+    q = ScaledInt8Tensor.quantize(torch.ones(2, 2, dtype=torch.float64), symmetric=symmetric)
+    q[0] = 1e200
+    assert q.dequantize().isnan().tolist() == [[True, True], [False, False]]
+    small = ScaledInt8Tensor.quantize(torch.tensor([[1e-200, -1e-300]], dtype=torch.float64), symmetric=symmetric)
+    assert small.dequantize().tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("granularity", [PerTensor(), PerRow(), PerGroup(1)])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (1, 0), (2, 0, 3), (1,), (1, 1), (1, 5), (5, 1)])
+def test_shapes_of_nothing_and_one(shape: tuple[int, ...], symmetric: bool, granularity: Granularity) -> None:
+    values = torch.randn(shape)
+    q = ScaledInt8Tensor.quantize(values, granularity, symmetric=symmetric)
+    assert_within(q, values)
+    assert_within(q.mul_(2), values * 2, 2.01)
+    x = torch.randn(3, shape[-1])
+    assert (x @ q.mT).shape == (x @ values.mT).shape if len(shape) > 1 else (x @ q).shape == (x @ values).shape

@@ -2,13 +2,14 @@
 
 Symmetric: ``s = amax(|v|) / 127`` over a block, ``q = round(v / s)`` in -127..127, ``v = q s``.
 Asymmetric: of 255 steps, ``n = round(-lo 255 / (hi - lo))`` lie between ``lo = min(v, 0)`` and 0 (one at least, where
-``lo`` is not 0; and likewise above). ``s = max(-lo / n, hi / (255 - n))`` is the smallest with which both ends are within
-them: none is clamped, which would bias stochastic rounding. ``z = n - 128``, ``q = round(v / s) + z`` in -128..127,
-``v = (q - z) s``. Zero is exact in both.
+``lo`` is not 0; and likewise above). ``s = max(-lo / n, hi / (255 - n))`` is the smallest with which both ends are
+within them: none is clamped, which would bias stochastic rounding. ``z = n - 128``, ``q = round(v / s) + z`` in
+-128..127, ``v = (q - z) s``. Zero is exact in both.
 
 ``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step, and the
-roundings of ``s``, ``v / s`` and the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a whole
-step. Decoding to bfloat16 or float16 adds the rounding to that dtype, and finite values of that dtype stay finite.
+roundings of ``s``, ``v / s`` and the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a
+whole step. Decoding to bfloat16 or float16 adds the rounding to that dtype, and finite values of that dtype stay
+finite.
 
 Temporaries are written in place: a fresh buffer for each step costs page faults, six times the arithmetic.
 """
@@ -47,9 +48,10 @@ def quantized(
     generator: torch.Generator | None = None,
     seed: torch.Tensor | int | None = None,
     dtype: torch.dtype | None = None,
+    consume: bool = False,
 ) -> Quantized:
     """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale. It will
-    be decoded to ``dtype``; None: that of ``values``.
+    be decoded to ``dtype``; None: that of ``values``. ``consume``: their memory is used for the work.
 
     A block of zeros has a payload that decodes to zeros. A block with a NaN or an infinite value, or one whose range is
     too large for float32, has a scale that is NaN: all of it decodes to NaN.
@@ -59,10 +61,10 @@ def quantized(
     low, high = _range(exact, blocks, symmetric)
     if symmetric:
         scale = _scale(high, QMAX)
-        steps = round_(exact / scale, rounding, generator, seed)
+        steps = round_(exact.div_(scale) if consume else exact / scale, rounding, generator, seed)
         return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
     scale, below = _grid(low, high, dtype or values.dtype)
-    steps = round_(exact / scale, rounding, generator, seed)
+    steps = round_(exact.div_(scale) if consume else exact / scale, rounding, generator, seed)
     zero_point = (below + QMIN).nan_to_num_(0.0)
     qdata = _int8(steps.add_(zero_point), QMIN).reshape(values.shape)
     return Quantized(qdata, scale.reshape(shape), zero_point.to(torch.int8).reshape(shape))
@@ -152,7 +154,9 @@ def _grid(low: torch.Tensor, high: torch.Tensor, dtype: torch.dtype) -> tuple[to
     """The scale of an asymmetric range that decodes to ``dtype``, and how many of its steps lie below zero."""
     steps = QMAX - QMIN
     scale = _scale(high - low, steps)
-    below = torch.minimum(torch.maximum((-low / scale).round(), (low < 0).to(low.dtype)), steps - (high > 0).to(low.dtype))
+    below = torch.minimum(
+        torch.maximum((-low / scale).round(), (low < 0).to(low.dtype)), steps - (high > 0).to(low.dtype)
+    )
     above = steps - below
     needed = torch.maximum(-low / below.clamp(min=1), high / above.clamp(min=1)).float()
     finite = torch.finfo(torch.float32).max / torch.maximum(below, above).float() * (1 - 2**-23)
