@@ -48,26 +48,47 @@ def quantized(
     generator: torch.Generator | None = None,
     seed: torch.Tensor | int | None = None,
     dtype: torch.dtype | None = None,
-    consume: bool = False,
 ) -> Quantized:
     """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale. It will
-    be decoded to ``dtype``; None: that of ``values``. ``consume``: their memory is used for the work.
+    be decoded to ``dtype``; None: that of ``values``.
 
     A block of zeros has a payload that decodes to zeros. A block with a NaN or an infinite value, or one whose range is
     too large for float32, has a scale that is NaN: all of it decodes to NaN.
     """
     shape = scale_shape(values.shape, blocks)
+    steps, scale, zero_point = _on_grid(values, blocks, symmetric, rounding, generator, seed, dtype, consume=False)
+    point = None if zero_point is None else zero_point.to(torch.int8).reshape(shape)
+    return Quantized(steps.to(torch.int8).reshape(values.shape), scale.reshape(shape), point)
+
+
+def requantize_(target: Quantized, values: torch.Tensor, blocks: Sequence[int], rounding: str) -> None:
+    """What stands for ``values`` is written into ``target``. Their memory is used for the work."""
+    symmetric = target.zero_point is None
+    new = _on_grid(values, blocks, symmetric, rounding, None, None, None, consume=True)
+    for old, fresh in zip(target, new, strict=True):
+        if old is not None and fresh is not None:
+            old.copy_(fresh.reshape(old.shape))
+
+
+def _on_grid(
+    values: torch.Tensor,
+    blocks: Sequence[int],
+    symmetric: bool,
+    rounding: str,
+    generator: torch.Generator | None,
+    seed: torch.Tensor | int | None,
+    dtype: torch.dtype | None,
+    consume: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Payload, scale and zero point in floating dtypes, ``split``."""
     exact = split(values.to(computing_dtype(values.dtype)), blocks)
     low, high = _range(exact, blocks, symmetric)
-    if symmetric:
-        scale = _scale(high, QMAX)
-        steps = round_(exact.div_(scale) if consume else exact / scale, rounding, generator, seed)
-        return Quantized(_int8(steps, -QMAX).reshape(values.shape), scale.reshape(shape), None)
-    scale, below = _grid(low, high, dtype or values.dtype)
+    scale, below = (_scale(high, QMAX), None) if symmetric else _grid(low, high, dtype or values.dtype)
     steps = round_(exact.div_(scale) if consume else exact / scale, rounding, generator, seed)
+    if below is None:  # rounding to the nearest can't leave the range: v / s is 127 at most, up to rounding
+        return steps if rounding == NEAREST else steps.clamp_(-QMAX, QMAX), scale, None
     zero_point = (below + QMIN).nan_to_num_(0.0)
-    qdata = _int8(steps.add_(zero_point), QMIN).reshape(values.shape)
-    return Quantized(qdata, scale.reshape(shape), zero_point.to(torch.int8).reshape(shape))
+    return steps.add_(zero_point).clamp_(QMIN, QMAX), scale, zero_point
 
 
 def dequantized(
@@ -171,7 +192,3 @@ def _reaching(scale: torch.Tensor, end: torch.Tensor, largest: float) -> torch.T
     multiple of. It is larger, so that 255 steps hold the range all the same."""
     beyond = (end <= largest) & ((end / scale).ceil() * scale > largest)
     return torch.where(beyond, largest / (largest / scale).floor(), scale)
-
-
-def _int8(payload: torch.Tensor, least: int) -> torch.Tensor:
-    return payload.clamp_(least, QMAX).to(torch.int8)

@@ -40,7 +40,7 @@ from .modules import (
     renew_weak_weights,
     uncompiled,
 )
-from .operators import call_of, composite_kernel, has_kernel, name_of_packet, schema_of
+from .operators import call_of, composite_kernel, has_kernel, int8_product, name_of_packet, schema_of
 from .scopes import (
     below_python,
     disabled_torch_function,
@@ -86,6 +86,7 @@ __all__ = [
     "function_mode_on_top",
     "gradient_hooks",
     "has_kernel",
+    "int8_product",
     "is_alias",
     "is_functorch_level",
     "is_tracing",

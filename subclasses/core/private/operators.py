@@ -19,6 +19,11 @@ def has_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
 
 
+# The product of two int8 matrices, summed in int32. Wrong, without a word, where a dim of size 1 or an expanded one has
+# other strides than it would have after a copy.
+int8_product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch._int_mm
+
+
 def composite_kernel(op: OpOverload) -> Callable[..., Any]:
     """The kernel of ``op`` that is made of other operators: the one in C++ where there is one. ``decompose`` prefers
     one in Python, and torch.export puts some there that only decline."""

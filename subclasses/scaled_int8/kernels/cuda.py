@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ...core.private import int8_product
 from .activations import LARGEST_PEAK, LEVELS, SMALLEST_PEAK, encoded, peaks, sums
 from .blocks import decoded, factors, repeated
 from .integers import LARGEST_K
@@ -51,7 +52,7 @@ def _int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
         codes = torch.constant_pad_nd(codes, (0, 0, 0, _LEAST_ROWS - rows))
     if not (qdata.is_contiguous() or qdata.t().is_contiguous()):
         qdata = qdata.contiguous()
-    return torch._int_mm(codes, qdata)[:rows].float()
+    return int8_product(codes, qdata)[:rows].float()
 
 
 def _float_mm(

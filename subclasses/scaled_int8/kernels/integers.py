@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import torch
 
+from ...core.private import int8_product
+
 LARGEST_K = 2**17 - 1  # sums of K products of at most 128 * 128 stay below 2^31
 _ALIASING = 2048
 _MANY_ROWS = 256  # from here on the order of roles makes no difference, and swapping costs a transposed result
@@ -28,18 +30,18 @@ def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
         qdata, strides = qdata.contiguous(), (outputs, 1)
     rows = codes.shape[0]
     if rows == 1 or strides[0] != 1:
-        return torch._int_mm(codes, qdata).float()
+        return int8_product(codes, qdata).float()
     aliased = strides[1] % _ALIASING == 0
     if rows <= (5 if aliased else 3) and qdata.numel() >= (_LARGE_ALIASED if aliased else _LARGE):
-        return torch.cat([torch._int_mm(row, qdata) for row in codes.split(1)]).float()
+        return torch.cat([int8_product(row, qdata) for row in codes.split(1)]).float()
     if aliased and rows < _MANY_ROWS:
         return _swapped(codes, qdata)
-    return torch._int_mm(codes, qdata).float()
+    return int8_product(codes, qdata).float()
 
 
 def _swapped(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
     rows = codes.shape[0]
     if rows % 4:
         codes = torch.constant_pad_nd(codes, (0, 0, 0, -rows % 4))
-    product = torch._int_mm(qdata.t(), codes.t()).t()[:rows]
+    product = int8_product(qdata.t(), codes.t()).t()[:rows]
     return torch.empty(product.shape, dtype=torch.float32).copy_(product)
