@@ -178,7 +178,7 @@ def _shown(tensor: Any) -> _Shown:
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
     """Where in its storage each element of ``tensor`` is."""
-    places = torch.zeros(tensor.shape, dtype=torch.int64) + tensor.storage_offset()
+    places = torch.zeros(tensor.shape, dtype=torch.int64).add_(tensor.storage_offset())
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         places += (torch.arange(size) * stride).view(size, *(1,) * (tensor.dim() - dim - 1))
     return places
