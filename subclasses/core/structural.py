@@ -81,23 +81,25 @@ def _to_copy(
 
 
 def _new_empty(op: OpOverload, self: Any, size: Any, **how: Any) -> Any:
-    """Of the class where nothing but the device differs: asynchronous checkpoints make one and then set its inner
-    tensors as attributes, on whatever they got."""
-    if tuple(size) != tuple(self.size()) or not _same_but_for_the_device(self, how):
+    """Of the class where a device is named and nothing else differs: asynchronous checkpoints make one and then set its
+    inner tensors as attributes, on whatever they got."""
+    if tuple(size) != tuple(self.size()) or not _only_names_a_device(self, how):
         return decoding(type(self), facts_of(op))((self, size), how)
     return map_inner(self, lambda t: op(t, t.size(), **_where(how)))
 
 
 def _empty_like(op: OpOverload, self: Any, **how: Any) -> Any:
-    """Of the class where nothing but the device differs: ``Module.to_empty`` makes parameters this way."""
-    if not _same_but_for_the_device(self, how):
+    """Of the class where a device is named and nothing else differs: ``Module.to_empty`` makes parameters this way."""
+    if not _only_names_a_device(self, how):
         return decoding(type(self), facts_of(op))((self,), how)
     return map_inner(self, lambda t: op(t, **_where(how)))
 
 
-def _same_but_for_the_device(self: Any, how: dict[str, Any]) -> bool:
+def _only_names_a_device(self: Any, how: dict[str, Any]) -> bool:
+    """Without a device it is a scratch buffer of some composite operator, which must not round what it is given."""
     return (
-        how.get("dtype") in (None, self.dtype)
+        how.get("device") is not None
+        and how.get("dtype") in (None, self.dtype)
         and how.get("layout") in (None, torch.strided)
         and how.get("memory_format") in (None, torch.preserve_format)
     )
