@@ -47,6 +47,8 @@ def reshaped(old: tuple[int, ...], blocks: tuple[int, ...], new: tuple[int, ...]
         return blocks
     if 0 in old:
         return None
+    if set(blocks) <= {WHOLE}:
+        return (WHOLE,) * len(new)
     result: list[int] = []
     for own, theirs in _segments(old, new):
         sizes, kept = [old[d] for d in own], [blocks[d] for d in own]
