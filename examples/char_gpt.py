@@ -82,7 +82,7 @@ def main() -> None:
             model, run = train(text, *job, **recipe, advance=partial(progress.advance, task))
             runs.append(run)
     ratios = [int8["held_out"] / fp32["held_out"] for fp32, int8 in zip(runs[::2], runs[1::2], strict=True)]
-    written = [write(model, text, kind, mode, chosen.characters) for mode in modes for kind in (FP32, "int16", INT8)]
+    written = [write(model, text, activation, chosen.characters) for activation in (FP32, "int16", INT8)]
     if chosen.plot:
         plot(runs, chosen.plot)
     if chosen.json:
@@ -92,7 +92,7 @@ def main() -> None:
     print(f"final loss, int8 / fp32: mean {statistics.mean(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}\n")
     print_table(written)
     for row in written:
-        print(f"{row['activation']}, {row['mode']}: {row['text']!r}")
+        print(f"{row['activation']}: {row['text']!r}")
 
 
 if __name__ == "__main__":

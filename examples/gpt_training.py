@@ -72,20 +72,16 @@ def train(
     return model, {**row, "held_out": held_out_loss(model, text), **times, "losses": losses}
 
 
-def write(trained: CharGPT, text: Text, activation: str, mode: str, count: int) -> dict[str, Any]:
+def write(trained: CharGPT, text: Text, activation: str, count: int) -> dict[str, Any]:
     """Continues held-out text with the values of a trained model: in fp32, or in int8 with that kind of activation."""
     model = CharGPT(len(text.characters), trained.width)
     model.load_state_dict(trained.state_dict())
     if activation != FP32:
         wrap(model, activation=activation)
-    forward = torch.compile(model) if mode == COMPILED else model
-    prompt = text.held_out[:CONTEXT]
-    generate(forward, prompt, 2)  # compiles
     start = time.thread_time()
-    written = generate(forward, prompt, count)
+    written = text.decode(generate(model, text.held_out[:CONTEXT], count))
     rate = count / (time.thread_time() - start)
-    row = {"activation": activation, "mode": mode, "bytes": weight_bytes(model)}
-    return {**row, "characters_per_s": rate, "text": text.decode(written)}
+    return {"activation": activation, "bytes": weight_bytes(model), "characters_per_s": rate, "text": written}
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ def test_compiled_training_ends_within_two_percent_too(tmp_path: Path) -> None:
     assert max(abs(ratio - 1) for ratio in made["ratios"]) < 0.02
     fp32_eager, fp32_compiled = (row["held_out"] for row in made["trained"][::2])
     assert fp32_compiled == pytest.approx(fp32_eager, rel=1e-2)
-    assert [row["mode"] for row in made["written"]] == ["eager"] * 3 + ["compiled"] * 3
 
 
 @pytest.mark.parametrize(
