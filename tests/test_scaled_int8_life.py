@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from int8_recipes import RECIPES, addresses, assert_same_tensor, quantized, values_of
 from torch import nn
 
 import lamina
@@ -230,3 +234,115 @@ def test_public_names() -> None:
     assert torch.equal(q.dequantize(), q.to_plain())
     assert torch.equal(ScaledInt8Tensor(q.qdata, q.scale, None, PerRow(), torch.bfloat16).dequantize(), q.dequantize())
     assert torch.equal(ScaledInt8Tensor.from_plain(torch.ones(3, 5), granularity=PerRow()).qdata, q.qdata)
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "whole": lambda w: w,
+    "t": lambda w: w.t(),
+    "rows": lambda w: w[1:3],
+    "columns": lambda w: w[:, 4:8],
+    "flat": lambda w: w.view(-1),
+    "step": lambda w: w[::2],
+    "row": lambda w: w[1],
+    "three dims": lambda w: w.view(2, 2, 8),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_saved_and_copied_as_tensors_of_their_own(name: str, recipe: str, tmp_path: Path) -> None:
+    w = VIEWS[name](quantized(torch.randn(4, 8), recipe))
+    values, file = w.dequantize(), tmp_path / "w.pt"
+    torch.save(w, file)
+    mapped = torch.load(file, weights_only=True, mmap=True)
+    loaded = torch.load(file, weights_only=True)
+    for other in (copy.deepcopy(w), pickle.loads(pickle.dumps(w)), loaded, mapped.clone()):
+        assert type(other) is ScaledInt8Tensor
+        assert (other.shape, other.granularity, other.rounding) == (w.shape, w.granularity, w.rounding)
+        assert torch.equal(other.dequantize(), values)
+        other.zero_()
+        assert other.dequantize().abs().max() == 0
+        assert torch.equal(w.dequantize(), values)
+        assert torch.equal(mapped.dequantize(), values)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_state_dicts_in_all_four_mixes(mapped: bool, dtype: torch.dtype, recipe: str, tmp_path: Path) -> None:
+    for source in (True, False):
+        for target in (True, False):
+            saved, layer = nn.Linear(8, 4, dtype=dtype), nn.Linear(8, 4)
+            if source:
+                saved.weight = nn.Parameter(quantized(saved.weight, recipe))
+            if target:
+                layer.weight = nn.Parameter(quantized(layer.weight, recipe))
+            torch.save(saved.state_dict(), tmp_path / "layer.pt")
+            state = torch.load(tmp_path / "layer.pt", weights_only=True, mmap=mapped)
+            leaves = addresses(layer.weight)
+            layer.load_state_dict(state)
+            assert addresses(layer.weight) == leaves
+            assert layer.weight.dtype is torch.float32
+            assert isinstance(layer.weight, ScaledInt8Tensor) is target
+            wanted, got = values_of(saved.weight).float(), values_of(layer.weight)
+            if target and not source:  # a step of the largest value
+                assert bool(((got - wanted).abs() <= 1.01 * wanted.abs().max() / 127).all())
+            else:
+                torch.testing.assert_close(got, wanted, rtol=2**-7 if dtype is torch.bfloat16 else 0, atol=0)
+            layer.load_state_dict(state, assign=True)
+            assert isinstance(layer.weight, ScaledInt8Tensor) is source
+            assert layer.weight.dtype is dtype
+            assert torch.equal(values_of(layer.weight), values_of(saved.weight))
+
+
+def test_a_checkpoint_of_another_recipe_or_shape() -> None:
+    layer, other = nn.Linear(8, 4), nn.Linear(8, 4)
+    layer.weight = nn.Parameter(quantized(layer.weight, "row"))
+    other.weight = nn.Parameter(quantized(other.weight, "group asymmetric"))
+    layer.load_state_dict(other.state_dict())
+    assert layer.weight.detach().granularity == PerRow()
+    assert bool((values_of(layer.weight) - values_of(other.weight)).abs().max() <= 0.01)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        layer.load_state_dict(nn.Linear(9, 4).state_dict())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_to_the_meta_device_and_back(recipe: str) -> None:
+    layer = nn.Linear(8, 4)
+    layer.weight = nn.Parameter(quantized(layer.weight, recipe))
+    state = {name: t.clone() for name, t in layer.state_dict().items()}
+    layer.to("meta").to_empty(device="cpu")
+    assert {t.device.type for t in lamina.leaf_tensors(layer.weight)} == {"cpu"}
+    layer.load_state_dict(state)
+    assert_same_tensor(layer.weight.detach(), state["weight"])
+    layer.to("meta").load_state_dict(state, assign=True)
+    assert_same_tensor(layer.weight.detach(), state["weight"])
+    layer(torch.randn(2, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_converted_module_trains_in_its_dtype(recipe: str) -> None:
+    layer = nn.Linear(8, 4)
+    layer.weight = nn.Parameter(quantized(layer.weight, recipe))
+    layer(torch.ones(2, 8)).sum().backward()
+    layer.bfloat16()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is torch.bfloat16
+    layer.zero_grad()
+    layer(torch.ones(2, 8, dtype=torch.bfloat16)).sum().backward()
+    before = values_of(layer.weight).clone()
+    torch.optim.AdamW(layer.parameters(), lr=0.1).step()
+    assert layer.weight.dtype is torch.bfloat16
+    assert not torch.equal(values_of(layer.weight), before)
+
+
+def test_nothing_keeps_a_tensor_alive() -> None:
+    gc.disable()
+    try:
+        q = ScaledInt8Tensor.quantize(torch.randn(4, 8))
+        alive, views = weakref.ref(q.qdata), [q[:, 4:], q.t()[1:], q.view(-1)]
+        F.linear(torch.ones(2, 8), nn.Parameter(q)).sum().backward()
+        del q, views
+        assert alive() is None
+    finally:
+        gc.enable()
