@@ -316,3 +316,13 @@ def test_shapes_of_nothing_and_one(shape: tuple[int, ...], symmetric: bool, gran
     assert_within(q.mul_(2), values * 2, 2.01)
     x = torch.randn(3, shape[-1])
     assert (x @ q.mT).shape == (x @ values.mT).shape if len(shape) > 1 else (x @ q).shape == (x @ values).shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_long_end_stays_finite_beside_any_other(sign: float, dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    shares = torch.cat([torch.linspace(0, 1, 400), 2.0 ** -torch.arange(1, 40)])
+    other = shares if dtype is torch.float16 else shares * 2.0**-26  # a longer range has no float32 scale
+    values = (torch.stack([torch.ones(len(other)), -other], 1).double() * largest * sign).to(dtype)
+    assert_within(ScaledInt8Tensor.quantize(values, symmetric=False), values)

@@ -266,6 +266,17 @@ def test_copy_within_one_tensor(copies: View) -> None:
     assert torch.equal(w.dequantize()[2:, 3:], before[2:, 3:])
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_copy_to_a_part_leaves_the_others(symmetric: bool) -> None:
+    """Of the same grid as the source: its scale must not become that of the values outside."""
+    w, source = made(symmetric=symmetric), made(shape=(4, 3), symmetric=symmetric).mul_(9.0)
+    before = w.dequantize()
+    w[:, :3].copy_(source)
+    after = w.dequantize()
+    assert bool(((after[:, :3] - source.dequantize()).abs() <= w.scale * 0.51).all())
+    assert bool(((after[:, 3:] - before[:, 3:]).abs() <= w.scale * 0.51).all())
+
+
 @pytest.mark.parametrize("shape", [(2, 6), (4, 5), (4, 6, 1), (24,)])
 def test_nothing_is_written_by_a_copy_of_another_shape(shape: tuple[int, ...]) -> None:
     w = made()

@@ -84,7 +84,7 @@ def _run(sizes: list[int], blocks: list[int]) -> int | None:
         length = size if block == WHOLE else block
         if covered:
             run, covered = run * length, length == size
-        elif size != 1 and length != 1:
+        elif length != 1:
             return None
     return run
 
