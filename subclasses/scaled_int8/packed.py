@@ -13,13 +13,19 @@ from ..core.private import OpOverload
 from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
-from .granularity import PER_ROW, WHOLE, Granularity
+from .granularity import PER_ROW, Granularity
 from .numerics import FLOATING, Quantized
 from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
 
 aten = torch.ops.aten
 _SQUARE = torch.empty((2, 2), device="meta")
+# Arguments of a conversion with which the layout stays.
+_KEEPS: dict[str, tuple[Any, ...]] = {
+    "layout": (None, torch.strided),
+    "pin_memory": (None, False),
+    "memory_format": (None, torch.preserve_format),
+}
 
 
 class PackedInt8Tensor(WrapperTensor):
@@ -130,7 +136,7 @@ def _check(weight: ScaledInt8Tensor) -> None:
         problem = "it requires grad, and the layout is for frozen weights: call requires_grad_(False) first"
     elif weight.dim() != 2 or 0 in weight.shape:
         problem = "the layout is for matrices"
-    elif weight.blocks[1] != WHOLE or weight.blocks[0] not in (1, WHOLE):
+    elif tuple(weight.scale.shape) not in ((weight.shape[0], 1), (1, 1)):
         problem = "the kernels take one scale for each row, or one for all: quantize with PerRow() or PerTensor()"
     elif weight.activation == "float":
         problem = (
@@ -167,6 +173,36 @@ def permute(op: OpOverload, self: Any, dims: Sequence[int]) -> Any:
     return _made(self, transposed=self.transposed != (dims[0] % 2 == 1))
 
 
+@PackedInt8Tensor.implements(aten.as_strided.default)
+def as_strided(
+    op: OpOverload, self: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """So compiled code replays views: this one and the transposed one have the layout."""
+    for transposed in (self.transposed, not self.transposed):
+        view = _made(self, transposed=transposed)
+        if (tuple(size), tuple(stride), storage_offset or 0) == (tuple(view.shape), view.stride(), 0):
+            return view
+    return PackedInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
+
+
+@PackedInt8Tensor.implements(aten.copy_.default)
+def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
+    """Refuses, also what has the layout itself: other views of this payload would follow."""
+    if isinstance(self, PackedInt8Tensor):
+        self.stage(src)
+    return PackedInt8Tensor.super_rule(op)(self, src, non_blocking)
+
+
+@PackedInt8Tensor.implements(aten.is_pinned.default)
+def is_pinned(op: OpOverload, self: Any, device: torch.device | None = None) -> bool:
+    return False
+
+
+@PackedInt8Tensor.implements(aten._pin_memory.default)
+def pin_memory(op: OpOverload, self: Any, device: torch.device | None = None) -> Any:
+    return op(self.unpack(), device)
+
+
 @PackedInt8Tensor.implements(aten.clone.default)
 def clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:
     return op(self.unpack(), memory_format=memory_format)
@@ -177,10 +213,16 @@ def new_empty(op: OpOverload, self: Any, size: Sequence[int], **how: Any) -> Any
     return op(self.unpack(), size, **how)
 
 
+@PackedInt8Tensor.implements(aten.empty_like.default)
+def empty_like(op: OpOverload, self: Any, **how: Any) -> Any:
+    return op(self.unpack(), **how)
+
+
 @PackedInt8Tensor.implements(aten._to_copy.default)
 def convert(op: OpOverload, self: Any, *, dtype: torch.dtype | None = None, **how: Any) -> Any:
-    """A floating dtype is a label, and the layout stays. For another device it is unpacked."""
-    if dtype in FLOATING and not any(v is not None for k, v in how.items() if k in ("device", "layout", "pin_memory")):
+    """Another floating dtype is a label, and the layout stays. For another device, or for a copy, it is unpacked."""
+    stays = how.get("device") in (None, self.device) and all(how.get(name) in keeps for name, keeps in _KEEPS.items())
+    if stays and dtype in FLOATING and dtype is not self.dtype:
         return _made(self, logical_dtype=dtype)
     return op(self.unpack(), dtype=dtype, **how)
 
