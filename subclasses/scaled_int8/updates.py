@@ -36,8 +36,16 @@ def _has_pieces(self: Any, operands: tuple[Any, ...]) -> bool:
         return False
     inner = [t for t in (self.qdata, self.scale, self.zero_point) if t is not None]
     others = [t for t in operands if isinstance(t, torch.Tensor)]
-    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in (*inner, *others))
-    return plain and not any(is_alias(a, b) for a in inner for b in others)  # a piece would see what others wrote
+    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout is torch.strided for t in (*inner, *others))
+    if not plain or not all(_fits(t, self) for t in others):
+        return False
+    return not any(is_alias(a, b) for a in inner for b in others)  # a piece would see what others wrote
+
+
+def _fits(operand: torch.Tensor, self: torch.Tensor) -> bool:
+    """Whether it broadcasts to the shape of ``self``: another one might fit a piece, or all but the last."""
+    sizes = zip(reversed(operand.shape), reversed(self.shape), strict=False)
+    return operand.dim() <= self.dim() and all(size in (1, wanted) for size, wanted in sizes)
 
 
 def _update(self: Any, call: Callable[..., Any], operands: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
