@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .core.private import uncompiled
+from .core.private import name_before_compiling, uncompiled
 from .parameters import Where, wrap_parameters
 from .scaled_int8 import PackedError, PackedInt8Tensor, ScaledInt8Tensor
 
@@ -15,7 +15,7 @@ from .scaled_int8 import PackedError, PackedInt8Tensor, ScaledInt8Tensor
 def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
     """Replaces the ``ScaledInt8Tensor`` weights of linear layers by packed ones, in place: for inference on a CPU. Each
     Parameter object stays the one that it is. ``torch.save`` of them writes the portable layout; loading into packed
-    weights raises ``PackedError``: call ``unpack_`` first.
+    weights is refused: call ``unpack_`` first.
 
     Args:
         module: its weights must not require grad.
@@ -26,7 +26,10 @@ def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
         ``module``.
 
     Raises:
-        PackedError: there is nothing to pack, a weight requires grad, or can't have the layout. Nothing was changed.
+        PackedError: there is nothing to pack, a weight requires grad, or can't have the layout.
+        ParameterInUseError: a graph, a view or a weak reference holds on to a weight. In every case all parameters are
+            as they were.
+        TypeError: ``module`` is no module, or ``where`` no function.
     """
     chosen = _chosen(module, ScaledInt8Tensor, where)
     trainable = [name for name, parameter in chosen.items() if parameter.requires_grad]
@@ -52,10 +55,14 @@ def unpack_(module: nn.Module) -> nn.Module:
 
 def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> dict[str, nn.Parameter]:
     """Parameters of ``cls`` by name; a tied one under each of its names."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"packing takes a torch.nn.Module, got a {type(module).__name__}")
+    if where is not None and not callable(where):
+        raise TypeError(f"packing: where is a predicate (name, module, parameter) -> bool, got {where!r}")
     sites = [
-        (f"{prefix}.{name}" if prefix else name, owner, parameter)
-        for prefix, owner in uncompiled(module).named_modules()
-        for name, parameter in owner.named_parameters(recurse=False)
+        (name_before_compiling(f"{prefix}.{name}" if prefix else name), owner, parameter)
+        for prefix, owner in uncompiled(module).named_modules(remove_duplicate=False)
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
         if issubclass(type(parameter), cls)
     ]
     if where is None:

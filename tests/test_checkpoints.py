@@ -233,7 +233,7 @@ def test_a_view_of_decoded_values_is_saved_as_its_values() -> None:
 
 
 def test_a_packed_weight_is_saved_in_the_portable_layout(tmp_path: Path) -> None:
-    weight = ScaledInt8Tensor.quantize(torch.randn(8, 16))
+    weight = ScaledInt8Tensor.quantize(torch.randn(8, 16), activation="int16")
     loaded = through_file({"w": nn.Parameter(weight.pack(), requires_grad=False)}, tmp_path)
     same(loaded["w"], nn.Parameter(weight, requires_grad=False))
 
