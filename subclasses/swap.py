@@ -143,7 +143,10 @@ def _swap(name: str, parameter: torch.Tensor, new: torch.Tensor) -> None:
 
 def attributes_of(parameter: torch.Tensor) -> dict[str, Any]:
     """What a user put on ``parameter``: neither its fields nor the mark of a Parameter."""
-    own = extras(parameter) if isinstance(parameter, WrapperTensor) else vars(parameter)
+    if isinstance(parameter, WrapperTensor):
+        own = extras(parameter)
+    else:  # what a detached one has, too, are the fields of a wrapper class that is not ours
+        own = {name: value for name, value in vars(parameter).items() if name not in vars(parameter.detach())}
     return {name: value for name, value in own.items() if name != "_is_param"}
 
 

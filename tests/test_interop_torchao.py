@@ -615,3 +615,15 @@ torchao.quantization.quantize_(net, config)
 print(type(net[0].weight).__name__)
 """
     assert run(unpickled, tmp_path).stdout == "ScaledInt8Tensor\n"
+
+
+def test_parameters_of_a_torchao_model_are_exchanged_by_wrap_parameters() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    ao.quantize_(model, ao.Int8WeightOnlyConfig(set_inductor_config=False))
+    model[0].weight.tag = "a user's"
+    before = [model[0].weight.dequantize(), model[1].weight.dequantize()]
+    lamina.wrap_parameters(model, lamina.from_torchao, where=lambda name, module, p: name.endswith("weight"))
+    assert type(model[0].weight) is lamina.ScaledInt8Tensor
+    assert model[0].weight.tag == "a user's"
+    assert not hasattr(model[1].weight, "act_quant_kwargs")
+    assert all(torch.equal(layer.weight.dequantize(), old) for layer, old in zip(model, before, strict=True))

@@ -35,7 +35,7 @@ def from_torchao(
     >>> ours.granularity, torch.equal(ours.dequantize(), theirs.dequantize())
     (PerRow(), True)
 
-    A layer: ``layer.weight = nn.Parameter(lamina.from_torchao(layer.weight))``. ``reduce_range`` is not taken over: it
+    A model: ``lamina.wrap_parameters(model, lamina.from_torchao, where=...)``. ``reduce_range`` is not taken over: it
     keeps sums small on processors on which torchao's would overflow, and has no part in the values.
 
     Args:
