@@ -622,7 +622,7 @@ def test_parameters_of_a_torchao_model_are_exchanged_by_wrap_parameters() -> Non
     ao.quantize_(model, ao.Int8WeightOnlyConfig(set_inductor_config=False))
     model[0].weight.tag = "a user's"
     before = [model[0].weight.dequantize(), model[1].weight.dequantize()]
-    lamina.wrap_parameters(model, lamina.from_torchao, where=lambda name, module, p: name.endswith("weight"))
+    lamina.wrap_parameters(model, lamina.from_torchao, where=lambda name, *_: name.endswith("weight"))
     assert type(model[0].weight) is lamina.ScaledInt8Tensor
     assert model[0].weight.tag == "a user's"
     assert not hasattr(model[1].weight, "act_quant_kwargs")
