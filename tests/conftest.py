@@ -26,6 +26,10 @@ hypothesis.settings.register_profile("lamina", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("lamina")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-samples", action="store_true", help="sweep all of PyTorch's samples, not the first few")
+
+
 def _has_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "clang++"))
 

@@ -1,12 +1,14 @@
 """Judge a transparent wrapper class by PyTorch's own operator samples.
 
 ``sweep(Candidate(...))`` runs every sample of ``op_db`` plain and with all its tensors wrapped, and reports each
-difference in values, metadata, types, mutated inputs and gradients. Reading order: samples, compare, report, run.
+difference in values, metadata, types, mutated inputs and gradients. Reading order: samples, compare, decoding, report,
+run.
 """
 
 from .compare import Candidate, MismatchError
+from .decoding import DecodingCandidate
 from .report import Failure, Report
-from .run import count_cases, sweep
+from .run import count_cases, sweep, sweep_errors
 from .samples import DTYPES, LIMIT, VARIANTS, shard
 
 __all__ = [
@@ -14,10 +16,12 @@ __all__ = [
     "LIMIT",
     "VARIANTS",
     "Candidate",
+    "DecodingCandidate",
     "Failure",
     "MismatchError",
     "Report",
     "count_cases",
     "shard",
     "sweep",
+    "sweep_errors",
 ]

@@ -25,11 +25,55 @@ class MismatchError(AssertionError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A wrapper class under judgement: ``wrap`` makes an instance of ``cls``, ``unwrap`` gives the inner tensor."""
+    """A transparent class under judgement: ``wrap`` makes an instance of ``cls``, ``unwrap`` gives the inner tensor.
+
+    The methods are what else is judged differently in classes that decode (``decoding.py``).
+    """
 
     cls: type[torch.Tensor]
     wrap: Callable[[torch.Tensor], torch.Tensor]
     unwrap: Callable[[Any], torch.Tensor]
+
+    def takes(self, tensor: torch.Tensor) -> bool:  # noqa: ARG002
+        """Whether ``wrap`` can wrap it; others stay plain in the wrapped run."""
+        return True
+
+    def reference(self, plain: torch.Tensor) -> torch.Tensor:
+        """What stands in the plain run for an operand that is wrapped in the other."""
+        return plain
+
+    def cotangent(self, plain: torch.Tensor) -> torch.Tensor:
+        """What is fed to the wrapped run's backward."""
+        return self.wrap(plain)
+
+    def facts(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """The metadata of a result, in which it has to agree with the plain one."""
+        return metadata(tensor)
+
+    def inner(self, where: str, wrapped: torch.Tensor) -> torch.Tensor:
+        """The plain tensor in a result, whose metadata has to be that of ``wrapped``."""
+        if not isinstance(wrapped, self.cls):
+            raise MismatchError("type", f"{where} is a {type(wrapped).__name__}")
+        inner = self.unwrap(wrapped)
+        _require_same(f"{where} outside", metadata(inner), metadata(wrapped), "inside")
+        return inner
+
+    def same(self, left: torch.Tensor, right: torch.Tensor) -> bool:
+        return same_bits(left, right)
+
+    def check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+        """Raises where a gradient has a type that results may have, and gradients not."""
+
+    def snapshot(self, tensor: torch.Tensor) -> Any:  # noqa: ARG002
+        """What ``settle`` needs to know of an operand of the plain run before the call."""
+        return None
+
+    def settle(self, before: Any, after: torch.Tensor, *, written: bool) -> None:
+        """Gives an operand the values that the class could hold, if the plain run wrote it: surely, or it differs."""
+
+    def tolerance(self, op: str, dtype: torch.dtype) -> float | None:  # noqa: ARG002
+        """How far values may be off where bits differ, in parts of the largest value of a result; None: not at all."""
+        return None
 
 
 class Values(Enum):
@@ -48,13 +92,15 @@ class Plain(Enum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
-    """How strictly one case is compared."""
+    """How strictly one case is compared. ``rounded``: whether values were equal only within the tolerance."""
 
     candidate: Candidate
     values: Values = Values.BITS
     plain: Plain = Plain.NEVER
+    tolerance: float | None = None
+    rounded: bool = False
 
     def trees(self, where: str, plain: Any, wrapped: Any) -> None:
         """Results: the same containers, and leaf by leaf the same tensors and Python values."""
@@ -62,24 +108,21 @@ class Comparison:
         wrapped_leaves, wrapped_spec = tree_flatten(wrapped)
         if plain_spec != wrapped_spec:
             raise MismatchError("structure", f"{where} is {wrapped_spec} and not {plain_spec}")
+        slack = 0.0 if self.tolerance is None else self.tolerance * _largest(plain_leaves)
         for index, (expected, got) in enumerate(zip(plain_leaves, wrapped_leaves, strict=True)):
             if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
-                self.tensors(f"{where} {index}", expected, got)
+                self.tensors(f"{where} {index}", expected, got, slack)
             elif not _same_value(expected, got):
                 raise MismatchError("python value", f"{where} {index} is {_short(got)} and not {_short(expected)}")
 
-    def tensors(self, where: str, plain: torch.Tensor, wrapped: torch.Tensor) -> None:
+    def tensors(self, where: str, plain: torch.Tensor, wrapped: torch.Tensor, slack: float = 0.0) -> None:
         """One tensor: its class, the outer metadata, the inner metadata, the bits."""
-        inner = wrapped
-        if not self._accepts_plain(wrapped):
-            if not isinstance(wrapped, self.candidate.cls):
-                raise MismatchError("type", f"{where} is a {type(wrapped).__name__}")
-            inner = self.candidate.unwrap(wrapped)
-        _require_same(where, _metadata(plain), _metadata(wrapped), "the plain run")
-        _require_same(f"{where} outside", _metadata(inner), _metadata(wrapped), "inside")
+        inner = wrapped if self._accepts_plain(wrapped) else self.candidate.inner(where, wrapped)
+        facts = self.candidate.facts
+        _require_same(where, facts(plain), facts(wrapped), "the plain run")
         if plain.requires_grad != wrapped.requires_grad:
             raise MismatchError("requires_grad", f"{where} has {wrapped.requires_grad}, plain {plain.requires_grad}")
-        if not self._equal_values(plain, inner):
+        if not self._equal_values(plain.detach(), inner.detach(), slack):
             raise MismatchError("values", f"{where}, {plain.dtype} {tuple(plain.shape)}, differs from the plain run")
 
     def _accepts_plain(self, tensor: torch.Tensor) -> bool:
@@ -87,13 +130,22 @@ class Comparison:
             return False
         return self.plain is Plain.ALWAYS or (tensor.layout is torch.strided and not tensor.any())
 
-    def _equal_values(self, plain: torch.Tensor, inner: torch.Tensor) -> bool:
-        if self.values is Values.IGNORED or same_bits(plain, inner):
+    def _equal_values(self, plain: torch.Tensor, inner: torch.Tensor, slack: float) -> bool:
+        if self.values is Values.IGNORED or self.candidate.same(plain, inner):
             return True
-        if self.values is not Values.ROUNDING:
+        if self.values is Values.ROUNDING:
+            rounding = ROUNDINGS * torch.finfo(plain.dtype).eps
+            return torch.allclose(plain, inner, rtol=rounding, atol=rounding, equal_nan=True)
+        if not slack or not plain.is_floating_point() or not torch.allclose(plain, inner, 0.0, slack, equal_nan=True):
             return False
-        rounding = ROUNDINGS * torch.finfo(plain.dtype).eps
-        return torch.allclose(plain.detach(), inner.detach(), rtol=rounding, atol=rounding, equal_nan=True)
+        self.rounded = True
+        return True
+
+
+def _largest(leaves: Sequence[Any]) -> float:
+    """The largest finite magnitude in floating tensors."""
+    dense = [t.detach().to_dense() for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    return max((float(t.abs().nan_to_num(0.0, 0.0, 0.0).max()) for t in dense if t.numel()), default=0.0)
 
 
 def aliases(
@@ -134,7 +186,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _metadata(tensor: torch.Tensor) -> dict[str, Any]:
+def metadata(tensor: torch.Tensor) -> dict[str, Any]:
     facts = {
         "shape": tuple(tensor.shape),
         "dtype": tensor.dtype,

@@ -32,7 +32,8 @@ class Report:
     """Counts of one sweep.
 
     ``skipped``: the plain run itself raises. ``refused``: sparse, with an error that says so; neither passed nor
-    failed. ``loose``: compared by metadata or up to rounding, for a reason that ``samples`` names.
+    failed. ``loose``: compared by metadata or up to rounding, for a reason that ``samples`` names. ``rounded``: by
+    operator, those that were equal within the candidate's tolerance only.
     """
 
     passed: int = 0
@@ -42,6 +43,7 @@ class Report:
     loose: int = 0
     with_grad: int = 0
     failures: list[Failure] = field(default_factory=list)
+    rounded: Counter[str] = field(default_factory=Counter)
 
     @property
     def compared(self) -> int:
@@ -61,12 +63,13 @@ class Report:
             self.loose + other.loose,
             self.with_grad + other.with_grad,
             self.failures + other.failures,
+            self.rounded + other.rounded,
         )
 
     def summary(self) -> str:
         return (
             f"{self.passed} of {self.compared} equal ({100 * self.rate:.2f} %), {self.with_grad} with gradients, "
-            f"{self.loose} loosely; plain run raises: {self.skipped}; "
+            f"{self.loose} loosely, {self.rounded.total()} within a tolerance; plain run raises: {self.skipped}; "
             f"sparse: {self.sparse}, of these refused: {self.refused}"
         )
 

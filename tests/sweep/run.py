@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from .compare import Candidate, Comparison, MismatchError, Plain, Values, aliases
 from .report import Failure, Report
 from .samples import (
+    CHANGES_SHAPE,
     DTYPES,
     LIMIT,
     PLAIN_GRADIENT,
@@ -26,6 +27,7 @@ from .samples import (
     Case,
     callable_of,
     cases,
+    error_cases,
     seed,
 )
 
@@ -64,10 +66,51 @@ def sweep(
     return report
 
 
-def count_cases(ops: Sequence[OpInfo], limit: int | None = LIMIT) -> int:
+def sweep_errors(candidate: Candidate, ops: Sequence[OpInfo]) -> Report:
+    """Judge ``candidate`` on the wrong inputs of ``ops``: what the plain run refuses is refused with the same type."""
+    report = Report()
+    with _quiet():
+        for case in error_cases(ops):
+            _judge_error(candidate, case, report)
+    return report
+
+
+def _judge_error(candidate: Candidate, case: Case, report: Report) -> None:
+    try:
+        plain = case.fresh_arguments(False).map(_leaf_maker(candidate, candidate.reference))
+        wrapped = case.fresh_arguments(False).map(_leaf_maker(candidate, candidate.wrap))
+    except Exception:  # a sample that cannot even be copied: two views of one storage, nested tensors
+        report.skipped += 1
+        return
+    expected, got = _error_of(case, plain), _error_of(case, wrapped)
+    if expected is None or not any(isinstance(tensor, candidate.cls) for tensor in wrapped.tensors()):
+        report.skipped += 1
+    elif isinstance(got, type(expected)):
+        report.passed += 1
+    else:
+        kind, detail = type(got).__name__, f"{str(got)[:90]} and not {type(expected).__name__}: {str(expected)[:90]}"
+        report.failures.append(
+            Failure(case.name, case.variant, case.dtype_name, case.index, "error", kind, detail.replace("\n", " "))
+        )
+
+
+def _error_of(case: Case, arguments: Arguments) -> Exception | None:
+    try:
+        _call(case, arguments)
+    except Exception as error:
+        return error
+    return None
+
+
+def count_cases(
+    ops: Sequence[OpInfo],
+    limit: int | None = LIMIT,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    variants: Sequence[str] = VARIANTS,
+) -> int:
     """How many cases a sweep of ``ops`` has, those counted that torch itself refuses; nothing is run."""
     with _quiet():
-        return sum(1 for _ in cases(ops, limit=limit))
+        return sum(1 for _ in cases(ops, dtypes, variants, limit))
 
 
 @contextmanager
@@ -79,7 +122,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> None:
-    plain = _plain_run(case)
+    plain = _plain_run(candidate, case)
     if plain is None:
         report.skipped += 1
         return
@@ -89,6 +132,8 @@ def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> 
     trial = _Trial(candidate, case, plain, aliasing)
     failure = trial.first_failure()
     report.with_grad += trial.compared_gradients
+    if trial.rounded:
+        report.rounded[case.name] += 1
     if failure is None:
         report.passed += 1
     elif sparse and trial.refused:
@@ -97,13 +142,24 @@ def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> 
         report.failures.append(failure)
 
 
-def _plain_run(case: Case) -> Run | None:
+def _plain_run(candidate: Candidate, case: Case) -> Run | None:
     """The plain run, with gradients where the operator has them; None where it raises both with and without."""
     for grad in (True, False) if case.differentiable else (False,):
         try:
-            return _call(case, case.fresh_arguments(grad))
+            given = case.fresh_arguments(grad)
+            arguments = given.map(_leaf_maker(candidate, candidate.reference))
+            before = [
+                candidate.snapshot(reference) if candidate.takes(tensor) else None
+                for tensor, reference in zip(given.tensors(), arguments.tensors(), strict=True)
+            ]
+            run = _call(case, arguments)
         except Exception:  # what torch itself refuses is no sample: the caller counts it as skipped
             continue
+        if case.op.name not in CHANGES_SHAPE:
+            for seen, tensor in zip(before, arguments.tensors(), strict=True):
+                target = tensor is arguments.input and case.variant == "inplace"
+                candidate.settle(seen, run.target if target else tensor, written=target)
+        return run
     return None
 
 
@@ -132,9 +188,17 @@ class _Trial:
             candidate,
             Values.IGNORED if case.uninitialized else Values.BITS,
             Plain.ALWAYS if self._factory else Plain.NEVER,
+            candidate.tolerance(case.name, case.dtype),
         )
+        self._gradient_strictness: Comparison | None = None
         self.compared_gradients = False
         self.refused = False
+
+    @property
+    def rounded(self) -> bool:
+        """Whether something was equal within the candidate's tolerance only."""
+        gradient = self._gradient_strictness
+        return self._strictness.rounded or (gradient is not None and gradient.rounded)
 
     def first_failure(self) -> Failure | None:
         for name, stage in (("forward", self._forward), ("input", self._inputs), ("grad", self._gradients)):
@@ -153,7 +217,8 @@ class _Trial:
 
     def _forward(self) -> None:
         plain, case = self._plain, self._case
-        wrapped = _call(case, case.fresh_arguments(self._grad).map(_leaf_wrapper(self._candidate)))
+        wrap = _leaf_maker(self._candidate, lambda tensor: self._candidate.wrap(tensor.detach()))
+        wrapped = _call(case, case.fresh_arguments(self._grad).map(wrap))
         self._strictness.trees("output", plain.result, wrapped.result)
         if (plain.result is plain.target) != (wrapped.result is wrapped.target):
             raise MismatchError("identity", "the result is the input itself in one of the runs only")
@@ -174,12 +239,15 @@ class _Trial:
             return
         if not expected:
             return
-        wrapped_cotangents = [self._candidate.wrap(cotangent) for cotangent in cotangents]
+        wrapped_cotangents = [self._candidate.cotangent(cotangent) for cotangent in cotangents]
         got, _ = _differentiate(case, self._wrapped, wrapped_cotangents)
         # Some C++ derivatives (`repeat` by 0, `normal`) answer `at::zeros` and never ask the class.
         plain = Plain.ALWAYS if case.op.name in PLAIN_GRADIENT else Plain.ZEROS
         values = Values.ROUNDING if case.op.name in REORDERED_GRADIENT else Values.BITS
-        Comparison(self._candidate, values, plain).trees("gradient", expected, got)
+        for index, gradient in enumerate(got):
+            self._candidate.check_gradient(f"gradient {index}", gradient)
+        self._gradient_strictness = Comparison(self._candidate, values, plain, self._strictness.tolerance)
+        self._gradient_strictness.trees("gradient", expected, got)
         self.compared_gradients = True
 
 
@@ -188,16 +256,19 @@ def _refuses_layout(error: Exception) -> bool:
     return isinstance(error, (RuntimeError, ValueError)) and ("sparse" in text or "layout" in text)
 
 
-def _leaf_wrapper(candidate: Candidate) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Wraps each tensor once, as an autograd leaf like the plain one."""
+def _leaf_maker(candidate: Candidate, make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Calls ``make`` once for each tensor; the result is an autograd leaf like the given one."""
     made: dict[int, torch.Tensor] = {}
 
-    def wrap(plain: torch.Tensor) -> torch.Tensor:
+    def leaf(plain: torch.Tensor) -> torch.Tensor:
+        if not candidate.takes(plain):
+            return plain
         if id(plain) not in made:
-            made[id(plain)] = candidate.wrap(plain.detach()).requires_grad_(plain.requires_grad)
+            new = make(plain)
+            made[id(plain)] = new if new is plain else new.requires_grad_(plain.requires_grad)
         return made[id(plain)]
 
-    return wrap
+    return leaf
 
 
 def _differentiate(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 SEED = 20240229
 DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.bfloat16)
-VARIANTS = ("function", "method", "inplace")
+VARIANTS = ("function", "method", "inplace")  # there is "out", too
 LIMIT = 5
 
 # Their results hold whatever was in memory, two plain runs differ too: compared by metadata.
@@ -30,6 +31,8 @@ REORDERED_GRADIENT = frozenset({"masked_fill", "prod"})
 PLAIN_GRADIENT = frozenset({"nn.functional.linear_cross_entropy"})
 # They promise no alias in their schema and share storage all the same: not judged on aliasing.
 UNDECLARED_ALIAS = frozenset({"unsafe_chunk", "unsafe_split"})
+# In place they change the shape of a tensor, and leave its values alone.
+CHANGES_SHAPE = frozenset("t transpose squeeze unsqueeze swapaxes swapdims resize_ resize_as_ as_strided".split())
 
 
 @dataclass(frozen=True)
@@ -78,15 +81,28 @@ class Case:
 
     @property
     def differentiable(self) -> bool:
+        if self.variant == "out":
+            return False
         return bool(self.op.supports_inplace_autograd if self.variant == "inplace" else self.op.supports_autograd)
 
-    @property
+    @cached_property
     def arguments(self) -> Arguments:
-        return Arguments(self.sample.input, self.sample.args, self.sample.kwargs)
+        arguments = Arguments(self.sample.input, self.sample.args, self.sample.kwargs)
+        return _with_out(self.op, arguments) if self.variant == "out" else arguments
 
     def fresh_arguments(self, grad: bool) -> Arguments:
         """Copies that no run has touched; those that the sample differentiates are leaves, if ``grad``."""
         return self.arguments.map(Copier(grad))
+
+
+def _with_out(op: OpInfo, arguments: Arguments) -> Arguments:
+    """``arguments`` with tensors of zeros to write the results to."""
+    plain = arguments.map(Copier(False))
+    seed()
+    result = op.get_op()(plain.input, *plain.args, **plain.kwargs)
+    result = tuple(result) if isinstance(result, (list, tuple)) else result  # a named tuple is not taken
+    zeros = tree_map_only(torch.Tensor, torch.zeros_like, result)
+    return replace(arguments, kwargs={**arguments.kwargs, "out": zeros})
 
 
 class Copier:
@@ -134,7 +150,9 @@ def shard(index: int, count: int) -> list[OpInfo]:
 
 def callable_of(op: OpInfo, variant: str) -> Callable[..., Any] | None:
     """The operator's ``variant``, or None where it has none."""
-    getters = {"function": op.get_op, "method": op.get_method, "inplace": op.get_inplace}
+    if variant == "out" and not op.supports_out:
+        return None
+    getters = {"function": op.get_op, "method": op.get_method, "inplace": op.get_inplace, "out": op.get_op}
     found: Callable[..., Any] | None = getters[variant]()
     return found
 
@@ -154,6 +172,15 @@ def cases(
             samples = _samples(op, dtype, limit)
             for variant, (index, sample) in itertools.product(present, enumerate(samples)):
                 yield Case(op, variant, dtype, index, sample)
+
+
+def error_cases(ops: Sequence[OpInfo]) -> Iterator[Case]:
+    """The wrong inputs that each of ``ops`` knows of."""
+    for op in ops:
+        if op.error_inputs_func is not None:
+            seed()
+            for index, wrong in enumerate(op.error_inputs_func(op, "cpu")):
+                yield Case(op, "function", torch.float32, index, wrong.sample_input)
 
 
 def _samples(op: OpInfo, dtype: torch.dtype, limit: int | None) -> list[SampleInput]:
