@@ -6,13 +6,16 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from sweep import Candidate, MismatchError, Report, shard, sweep
+from subjects import Doubled
+from sweep import Candidate, DecodingCandidate, MismatchError, Report, shard, sweep, sweep_errors
 from sweep.compare import aliases
 from sweep.samples import Arguments, Copier
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
+
+from lamina import Gradients, WrapperTensor
 
 PLAIN = Candidate(torch.Tensor, lambda plain: plain, lambda instance: instance)
 
@@ -191,3 +194,70 @@ def test_reports_add_up() -> None:
     assert total.failures == right.failures
     assert total.rate < 1.0
     assert Report().rate == 0.0
+
+
+class Leaking(Doubled):
+    """Shows what it holds for what it stands for; drops a write; keeps its class in gradients."""
+
+    gradients = Gradients.SAME
+
+
+@Leaking.implements(torch.ops.aten.sin.default)
+def sin_of_the_inner_tensor(op: Any, self: Any) -> Any:
+    return op(self.elem)
+
+
+@Leaking.implements(torch.ops.aten.cos_.default)
+def cos_of_a_copy(op: Any, self: Any) -> Any:
+    op(self.decode())
+    return self
+
+
+@Leaking.implements(torch.ops.aten.dot.default)
+def dot_of_any(op: Any, self: Any, tensor: Any) -> Any:
+    raise ValueError("something else than the plain op says")
+
+
+def decoding(cls: type[Doubled], *, tolerance: float | None = None) -> DecodingCandidate:
+    loose = {} if tolerance is None else {"sin": lambda _: tolerance}
+    unwrap = cls.to_plain
+    return DecodingCandidate(cls, cls.encode, unwrap, base=WrapperTensor, rewrite=lambda _, new: new, loose=loose)
+
+
+def judge_decoding(candidate: DecodingCandidate, *names: str, variant: str = "function") -> Report:
+    ops = [op for op in op_db if op.name in names]
+    return sweep(candidate, ops, dtypes=[torch.float32], variants=[variant], aliasing=True)
+
+
+@pytest.mark.parametrize("variant", ["function", "method", "inplace", "out"])
+def test_a_class_that_decodes_passes(variant: str) -> None:
+    report = judge_decoding(decoding(Doubled), "sin", "cos", "mul", "div", "lerp", variant=variant)
+    assert report.failures == []
+    assert report.compared > 0
+
+
+@pytest.mark.parametrize(
+    ("op", "variant", "reason"),
+    [
+        ("sin", "function", "forward: values"),
+        ("cos", "inplace", "forward: values"),
+        ("mul", "function", "grad: type"),
+        ("dot", "function", "forward: ValueError"),
+    ],
+)
+def test_a_defect_of_a_class_that_decodes(op: str, variant: str, reason: str) -> None:
+    assert reasons(judge_decoding(decoding(Leaking), op, variant=variant)) == {reason}
+
+
+def test_a_tolerance_is_counted() -> None:
+    assert judge_decoding(decoding(Leaking), "sin").rounded.total() == 0
+    report = judge_decoding(decoding(Leaking, tolerance=2e9), "sin")
+    assert report.rounded["sin"] > 0
+    assert reasons(report) <= {"grad: type"}
+
+
+def test_errors_are_compared_by_type() -> None:
+    ops = [op for op in op_db if op.name == "dot"]
+    report = sweep_errors(decoding(Doubled), ops)
+    assert report.passed == report.compared > 0
+    assert reasons(sweep_errors(decoding(Leaking), ops)) == {"error: ValueError"}
