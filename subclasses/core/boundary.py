@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -141,13 +142,29 @@ def _holds_wrappers(wrapper: Any) -> bool:
 def _needs_bits(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if facts.keeps_math_bits:
         return False
-    return any(t.is_complex() or t.is_neg() for t in tensors_in((args, kwargs)))
+    for value in args:  # no generator for the usual operand: 1 us each
+        if isinstance(value, torch.Tensor):
+            if value.is_complex() or value.is_neg():
+                return True
+        elif isinstance(value, (list, tuple)) and any(t.is_complex() or t.is_neg() for t in tensors_in(value)):
+            return True
+    return bool(kwargs) and any(t.is_complex() or t.is_neg() for t in tensors_in(kwargs))
 
 
 def _own(value: Any, args: tuple[Any, ...]) -> Any:
     """A rule's result, never an inner tensor itself: autograd would set ``requires_grad`` on it."""
-    if isinstance(value, torch.Tensor) and not is_wrapper(value):
-        for tensor in tensors_in(args):
-            if is_wrapper(tensor) and any(value is inner for inner in inner_tensors(tensor)):
-                return torch.ops.aten.alias.default(value)
+    if isinstance(value, torch.Tensor) and not is_wrapper(value) and _is_held(value, args):
+        return torch.ops.aten.alias.default(value)
     return value
+
+
+def _is_held(value: torch.Tensor, args: Sequence[Any]) -> bool:
+    for arg in args:
+        if isinstance(arg, (list, tuple)):
+            if _is_held(value, arg):
+                return True
+        elif is_wrapper(arg):
+            for held in vars(arg).values():
+                if held is value:
+                    return True
+    return False

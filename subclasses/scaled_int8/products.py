@@ -34,8 +34,8 @@ def addmm(op: OpOverload, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alp
     product = _product(mat1, mat2)
     if beta == 0:  # by definition: not even a NaN of the input shows
         return product.mul_(alpha)
-    bias = self.expand(product.shape)
-    return product.mul_(alpha).add_(bias, alpha=beta) if alpha != 1 else product.add_(bias, alpha=beta)
+    scaled = product if alpha == 1 else product.mul_(alpha)
+    return scaled.add_(self) if beta == 1 else scaled.add_(self, alpha=beta)
 
 
 @ScaledInt8Tensor.implements(aten.mv.default)
