@@ -28,7 +28,8 @@ SKIPPED_SHARE = 0.1  # of a shard's samples at most: those that torch itself ref
 
 # Matrix products in forward or backward, which an int8 operand computes in another order of sums.
 PRODUCTS = frozenset(
-    """__rmatmul__ addbmm addmm addmm_decomposed addmv addr baddbmm bmm einsum inner linalg_lstsq
+    """__rmatmul__ addbmm addmm addmm_decomposed addmv addr baddbmm bmm cdist cholesky_inverse
+    cholesky_solve einsum inner linalg_lstsq
     linalg_lstsq_grad_oriented linalg_matrix_power linalg_multi_dot linalg_pinv linalg_pinv_hermitian
     linalg_pinv_singular matmul mm mv nn_functional_bilinear nn_functional_linear nn_functional_linear_cross_entropy
     nn_functional_linear_cross_entropy_chunked nn_functional_linear_cross_entropy_chunked_none
@@ -42,7 +43,7 @@ CONVERSIONS = frozenset(
     nn_functional_scaled_dot_product_attention""".split()
 )
 # C++ takes another branch for a tensor subclass: all singular vectors for the singular values of a norm.
-BRANCHES = frozenset("linalg_cond linalg_matrix_norm norm_nuc".split())
+BRANCHES = frozenset("linalg_cond linalg_matrix_norm linalg_norm norm_nuc".split())
 TERMS = 25  # the longest contracted dim of a sample
 ROUNDINGS = 4  # of a product in a low precision: the weight, the product, its scaling, an addition
 
@@ -57,8 +58,10 @@ def reordered(dtype: torch.dtype) -> float:
 
 
 def converted(dtype: torch.dtype) -> float:
-    """The one rounding to ``dtype`` that is left out, and what 16 times makes of it in a power or a softmax."""
-    return 16 * torch.finfo(dtype).eps / 2
+    """The one rounding to ``dtype`` that is left out, and what a power makes of it: in ``x ** y`` it counts ``y`` times
+    for x and ``y log x`` times for y, together less than 32 times for values up to 9.
+    """
+    return 32 * torch.finfo(dtype).eps / 2
 
 
 def _loose() -> dict[str, Callable[[torch.dtype], float]]:
@@ -142,8 +145,6 @@ UNWRITTEN = "C++ takes another branch for a tensor subclass, and forgets out= th
 ALLOWED = (
     Allowed("as_strided", "forward: UnwrittenError", each(2), RESIZED),
     Allowed("as_strided_partial_views", "forward: UnwrittenError", each(0), RESIZED),
-    Allowed("linalg_solve", "forward: UnwrittenError", each(0), RESIZED),
-    Allowed("linalg_solve_ex", "forward: UnwrittenError", each(0), RESIZED),
     Allowed("addbmm", "forward: UnwrittenError", each(3), RESIZED),
     Allowed("matmul", "forward: UnwrittenError", each(1), RESIZED),
     Allowed("linalg_matrix_rank", "forward: values", each(2, LAPACK), UNWRITTEN),

@@ -26,7 +26,7 @@ UNINITIALIZED = frozenset(
 )
 # Their C++ derivatives ask for a tensor subclass and then take another formula, with another order of the sums:
 # the gradients are compared up to rounding.
-REORDERED_GRADIENT = frozenset({"masked_fill", "prod"})
+REORDERED_GRADIENT = frozenset({"masked_fill", "masked.prod", "prod"})
 # Its Python backward accumulates into buffers from `torch.empty`, so a gradient can be plain.
 PLAIN_GRADIENT = frozenset({"nn.functional.linear_cross_entropy"})
 # They promise no alias in their schema and share storage all the same: not judged on aliasing.
