@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from int8_recipes import RECIPES, assert_same_gradients, decoded_copy, quantize_weights, quantized, values_of
 from torch import nn, optim
 
 import lamina
@@ -128,8 +129,8 @@ def test_foreach_and_single_agree(other: str) -> None:
 
 def test_training_comes_close_to_plain_training() -> None:
     final = []
-    for quantized in (True, False):
-        model, (x, y) = make_model(quantized=quantized), make_batch()
+    for is_int8 in (True, False):
+        model, (x, y) = make_model(quantized=is_int8), make_batch()
         optimizer = optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
         for _ in range(40):
             optimizer.zero_grad()
@@ -227,3 +228,108 @@ def test_training_under_a_transparent_layer() -> None:
         assert [table[op].hits - n for op, n in zip(ops, before, strict=True)] == [6, 3]
         losses.append(loss.item())
     assert losses[0] == losses[1] == losses[2]
+
+
+def pair(recipe: str) -> tuple[Any, Any, torch.Tensor]:
+    model = quantize_weights(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)), recipe)
+    return model, decoded_copy(model), torch.randn(6, 8)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("shape", [(2, 64), (2, 3, 64), (64,)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_backward_saves_the_payload_and_no_copy_of_the_values(bias: bool, shape: tuple[int, ...], recipe: str) -> None:
+    layer, saved = quantize_weights(nn.Linear(64, 48, bias=bias), recipe), []
+
+    def pack(tensor: Any) -> Any:
+        saved.extend(lamina.leaf_tensors(tensor))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(torch.randn(shape, requires_grad=True))
+    weight = layer.weight
+    payloads = [leaf for leaf in saved if leaf.dtype is torch.int8 and leaf.numel() == weight.numel()]
+    assert {leaf.data_ptr() for leaf in payloads} == {weight.qdata.data_ptr()}
+    own = {leaf.untyped_storage().data_ptr() for leaf in lamina.leaf_tensors(weight)}
+    others = {leaf.untyped_storage().data_ptr(): leaf.untyped_storage().nbytes() for leaf in saved}
+    # besides the parameter's own memory, no more than the inputs
+    assert sum(size for place, size in others.items() if place not in own) <= 4 * torch.Size(shape).numel()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_autocast(recipe: str) -> None:
+    model, plain, x = pair(recipe)
+    outs = []
+    for m in (model, plain):
+        with torch.autocast("cpu", torch.bfloat16):
+            outs.append(m(x))
+        outs[-1].float().square().sum().backward()
+    assert outs[0].dtype is torch.bfloat16
+    torch.testing.assert_close(*outs, rtol=0.03, atol=0.03)
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        assert (type(p.grad), p.grad.dtype) == (torch.Tensor, torch.float32)
+        torch.testing.assert_close(p.grad, q.grad, rtol=0.05, atol=0.05 * q.grad.abs().max().item())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_gradient_scaler_skips_a_step_with_infinities(recipe: str) -> None:
+    model, _, x = pair(recipe)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=1024.0), optim.AdamW(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0], losses
+    before = [values_of(p).clone() for p in model.parameters()]
+    scaler.scale(model(x).sum()).backward()
+    model[0].weight.grad.fill_(torch.inf)
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(torch.equal(values_of(p), old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch.func.jvp's own
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_torch_func(recipe: str) -> None:
+    model, plain, x = pair(recipe)
+    for transform in (
+        lambda m: torch.func.grad(lambda x: m(x).square().sum())(x),
+        lambda m: torch.func.vmap(m)(x),
+        lambda m: torch.func.vmap(torch.func.grad(lambda x: m(x).square().sum()))(x),
+        lambda m: torch.func.jacrev(m)(x[0]),
+        lambda m: torch.func.jvp(m, (x,), (x,))[1],
+    ):
+        torch.testing.assert_close(transform(model), transform(plain), rtol=1e-4, atol=1e-5)
+
+    def loss(parameters: dict[str, torch.Tensor], m: nn.Module) -> Any:
+        return torch.func.functional_call(m, parameters, (x,)).square().sum()
+
+    grads = [torch.func.grad(loss)({n: p.detach() for n, p in m.named_parameters()}, m) for m in (model, plain)]
+    for name, grad in grads[0].items():
+        torch.testing.assert_close(grad, grads[1][name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_gradients_of_gradients_and_saving_on_the_cpu(recipe: str) -> None:
+    model, plain, x = pair(recipe)
+    for m in (model, plain):
+        inputs = x.clone().requires_grad_()
+        with torch.autograd.graph.save_on_cpu():
+            out = m(inputs).square().sum()
+        (grad,) = torch.autograd.grad(out, inputs, create_graph=True)
+        grad.square().sum().backward()
+    assert_same_gradients(model, plain)
+
+
+def test_hooks_see_plain_gradients() -> None:
+    p, seen = nn.Parameter(quantized(torch.randn(4, 8), "group asymmetric")), []
+    p.register_hook(lambda grad: seen.append(type(grad)))
+    p.register_post_accumulate_grad_hook(lambda parameter: seen.append(type(parameter.grad)))
+    F.linear(torch.ones(2, 8), p).sum().backward()
+    assert seen == [torch.Tensor] * 2
