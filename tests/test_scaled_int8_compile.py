@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from int8_recipes import RECIPES, addresses, assert_same_tensor, quantized, values_of
 from torch import nn, optim
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import lamina
 from lamina import PerRow, ScaledInt8Tensor
@@ -198,3 +200,75 @@ def test_the_optimizer_step_compiles() -> None:
         wrap(optimizer.step)()
     for a, b in zip(eager.parameters(), traced.parameters(), strict=True):
         assert torch.allclose(a.dequantize() if isinstance(a, ScaledInt8Tensor) else a, b.detach() + 0, atol=1e-6)
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "t": lambda q: q.t(),
+    "rows": lambda q: q[1:3],
+    "every other row": lambda q: q[::2],
+    "columns": lambda q: q[:, 4:8],
+    "row": lambda q: q[1],
+}
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "mul_": lambda q: q.mul_(2),
+    "row": lambda q: q[1].mul_(2),
+    "columns": lambda q: q[:, 4:8].fill_(3.0),
+    "transposed": lambda q: q.t().add_(1.0),
+    "flat": lambda q: q.view(-1).mul_(2),
+    "element": lambda q: q.__setitem__((0, 0), 5.0),
+    "piece": lambda q: q.chunk(2)[1].fill_(1.0),
+    "copy_": lambda q: q.copy_(torch.arange(32.0).view(4, 8)),
+    "foreach": lambda q: torch._foreach_add_([q, torch.zeros(2)], 1.0),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_that_are_returned_alias_the_input(name: str, recipe: str) -> None:
+    q = quantized(torch.randn(4, 8), recipe)
+    got, wanted = compiled(VIEWS[name])(q), VIEWS[name](q)
+    assert_same_tensor(got, wanted)
+    q.fill_(7.0)
+    assert torch.equal(values_of(got), values_of(wanted))
+    got.fill_(3.0)
+    # a view whose scale is shared is rounded with what is outside it: a step of 7 / 127, or one drawn
+    assert bool((values_of(VIEWS[name](q)) - 3).abs().max() <= 7 / 127)
+
+
+@pytest.mark.parametrize("recipe", ["row", "group asymmetric", "tensor"])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_an_input_and_its_views(name: str, recipe: str) -> None:
+    eager = quantized(torch.randn(4, 8), recipe)
+    traced = eager.clone()
+    leaves = addresses(traced)
+
+    def write(q: Any) -> Any:
+        WRITES[name](q)
+        return q * 1
+
+    torch.testing.assert_close(compiled(write)(traced), write(eager))
+    assert_same_tensor(traced, eager)
+    assert addresses(traced) == leaves
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_equal_recipes_share_a_graph_and_training_keeps_it(recipe: str) -> None:
+    counter = CompileCounterWithBackend("aot_eager")
+    call, x = torch.compile(F.linear, backend=counter, fullgraph=True), torch.randn(3, 8)
+    q = quantized(torch.randn(4, 8), recipe)
+    for weight in (q, q.clone(), copy.deepcopy(q), quantized(torch.randn(4, 8), recipe), q.mul_(2)):
+        call(x, weight)
+    assert counter.frame_count == 1
+    for changed in ({"granularity": lamina.PerGroup(2)}, {"activation": "int8"}):
+        before = counter.frame_count
+        for _ in range(2):
+            call(x, quantized(torch.randn(4, 8), recipe, **changed))
+        assert counter.frame_count == before + 1
+    counter = CompileCounterWithBackend("aot_eager")
+    layer = nn.Linear(8, 4)
+    layer.weight = nn.Parameter(q)
+    step, run = optim.AdamW(layer.parameters()).step, torch.compile(layer, backend=counter, fullgraph=True)
+    for _ in range(3):
+        run(x).square().sum().backward()
+        step()
+    assert counter.frame_count == 1
