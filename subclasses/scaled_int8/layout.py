@@ -22,7 +22,8 @@ def unpacked(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _unpack(matrix: torch.Tensor) -> torch.Tensor:
-    return matrix.to_dense().t().contiguous()
+    # contiguous() would leave the stride of a dim of size 1 as it is
+    return matrix.to_dense().t().clone(memory_format=torch.contiguous_format)
 
 
 def _fake_unpack(matrix: torch.Tensor) -> torch.Tensor:

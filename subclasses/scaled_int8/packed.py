@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from ..core.fields import tensors_in
 from ..core.geometry import OuterMetadata
 from ..core.policy import Fallback, Gradients
 from ..core.private import OpOverload
+from ..core.schema import Kind, facts_of, value_of
 from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
@@ -183,6 +185,16 @@ def as_strided(
         if (tuple(size), tuple(stride), storage_offset or 0) == (tuple(view.shape), view.stride(), 0):
             return view
     return PackedInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
+
+
+@PackedInt8Tensor.implements(Kind.INPLACE, Kind.OUT, Kind.LIST_MUTATING)
+def write(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Refuses before anything is computed: plain tensors of a list would have been written by then."""
+    for argument in facts_of(op).written:
+        for tensor in tensors_in(value_of(argument, args, kwargs)):
+            if isinstance(tensor, PackedInt8Tensor):
+                tensor.stage(tensor)
+    return PackedInt8Tensor.super_rule(op)(*args, **kwargs)
 
 
 @PackedInt8Tensor.implements(aten.copy_.default)
