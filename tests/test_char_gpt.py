@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,12 @@ def test_help_lists_the_options(tmp_path: Path) -> None:
         "--plot",
     ):
         assert option in ran.stdout
+
+
+def test_readme_uses_options_that_exist(tmp_path: Path) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    used = {word for line in re.findall(r"^python examples/char_gpt.py .*", readme, re.MULTILINE)
+            for word in line.partition("#")[0].split() if word.startswith("--")}  # fmt: skip
+    assert len(used) >= 5
+    known = run(GPT, "--help", folder=tmp_path).stdout
+    assert [option for option in used if option not in known] == []
