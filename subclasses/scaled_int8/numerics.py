@@ -1,10 +1,12 @@
 """The arithmetic: values to an int8 payload, a float32 scale and maybe a zero point, and back.
 
 Symmetric: ``s = amax(|v|) / 127`` over a block, ``q = round(v / s)`` in -127..127, ``v = q s``.
-Asymmetric: of 255 steps, ``n = round(-lo 255 / (hi - lo))`` lie between ``lo = min(v, 0)`` and 0 (one at least, where
-``lo`` is not 0; and likewise above). ``s = max(-lo / n, hi / (255 - n))`` is the smallest with which both ends are
-within them: none is clamped, which would bias stochastic rounding. ``z = n - 128``, ``q = round(v / s) + z`` in
--128..127, ``v = (q - z) s``. Zero is exact in both.
+Asymmetric: ``lo = min(v, 0)`` and ``hi = max(v, 0)`` share 255 steps by their lengths. The shorter side gets ``n`` of
+them, its share rounded up where it is the shorter by more than half, else to the nearest (none, if to the nearest it is
+zero anyway): ``s = max(short / n, long / (255 - n))``, at most 0.6 % more than ``(hi - lo) / 255``, and both ends are
+within: none is clamped, which would bias stochastic rounding. Decoded values have the same grid again, but for some
+1 in 2000 blocks. With ``n`` steps below zero ``z = n - 128``, ``q = round(v / s) + z`` in -128..127, ``v = (q - z) s``.
+Zero is exact in both.
 
 ``|v - decoded(v)| <= s (1/2 + 2^-15)`` for every finite value with rounding to the nearest: half a step, and the
 roundings of ``s``, ``v / s`` and the product, each at most ``255 * 2^-24`` steps. With stochastic rounding it is a
@@ -29,6 +31,10 @@ FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 # The smallest normal float32: a smaller scale would have few bits, or none. Blocks of zeros and denormals get this one.
 SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+
+
+# Of a step: a share that is whole but for the rounding of float32 isn't rounded up.
+_SLACK = 2**-8
 
 
 class Quantized(NamedTuple):
@@ -83,7 +89,7 @@ def _on_grid(
     """Payload, scale and zero point in floating dtypes, ``split``."""
     exact = split(values.to(computing_dtype(values.dtype)), blocks)
     low, high = _range(exact, blocks, symmetric)
-    scale, below = (_scale(high, QMAX), None) if symmetric else _grid(low, high, dtype or values.dtype)
+    scale, below = (_scale(high, QMAX), None) if symmetric else _grid(low, high, dtype or values.dtype, rounding)
     steps = round_(exact.div_(scale) if consume else exact / scale, rounding, generator, seed)
     if below is None:  # rounding to the nearest can't leave the range: v / s is 127 at most, up to rounding
         return steps if rounding == NEAREST else steps.clamp_(-QMAX, QMAX), scale, None
@@ -171,17 +177,22 @@ def _scale(length: torch.Tensor, steps: int) -> torch.Tensor:
     return torch.where(scale > largest * (1 + 2**-20), torch.nan, scale.clamp(SMALLEST_SCALE, largest))
 
 
-def _grid(low: torch.Tensor, high: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _grid(
+    low: torch.Tensor, high: torch.Tensor, dtype: torch.dtype, rounding: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The scale of an asymmetric range that decodes to ``dtype``, and how many of its steps lie below zero."""
     steps = QMAX - QMIN
-    scale = _scale(high - low, steps)
-    below = torch.minimum(
-        torch.maximum((-low / scale).round(), (low < 0).to(low.dtype)), steps - (high > 0).to(low.dtype)
-    )
-    above = steps - below
-    needed = torch.maximum(-low / below.clamp(min=1), high / above.clamp(min=1)).float()
-    finite = torch.finfo(torch.float32).max / torch.maximum(below, above).float() * (1 - 2**-23)
-    scale = torch.maximum(scale, torch.minimum(needed, finite))
+    even = _scale(high - low, steps)
+    larger, smaller = torch.maximum(-low, high), torch.minimum(-low, high)
+    share = smaller / even
+    few = torch.where(2 * smaller < larger, (share - _SLACK).ceil(), share.round()).clamp(0, steps // 2)
+    # Less than half a step on one side of zero: to the nearest it is zero, at random it may be a step.
+    few = torch.where(share < 0.5, 0, few) if rounding == NEAREST else torch.maximum(few, (smaller > 0).to(few.dtype))
+    many = steps - few
+    needed = torch.maximum(larger / many, smaller / few.clamp(min=1)).float().clamp(min=SMALLEST_SCALE)
+    finite = torch.finfo(torch.float32).max / many.float() * (1 - 2**-23)
+    scale = torch.where(even.isnan(), even, torch.minimum(needed, finite))
+    below = torch.where(high < -low, many, few)
     if dtype in (torch.float16, torch.bfloat16):
         scale = _reaching(scale, torch.maximum(-low, high), torch.finfo(dtype).max)
     return scale, below
