@@ -18,6 +18,8 @@ import hypothesis
 import pytest
 import torch
 
+import lamina
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,6 +40,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a C++ compiler where there is none; continuous integration must have one."""
     if item.get_closest_marker("slow") and not _has_compiler() and "CI" not in os.environ:
         pytest.skip("Inductor needs a C++ compiler (g++ or clang++)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Packed weights need a CPU whose int8 sums don't saturate; which it is, lamina finds out when it packs one."""
+    try:
+        return (yield)
+    except lamina.PackedError as error:
+        if "saturate" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,10 @@ each row, see ``kernels.activations`` for the bounds of the error; ``"auto"`` in
 for these shapes. Where ``scale`` varies along K only, it is applied to ``a`` before that is rounded. Where it varies
 along both dims, there is an integer product for each group along K; groups of fewer than 128 are multiplied as floats,
 which is faster (``kernels.groups``), as are all such weights in the gradient and on CUDA.
-On CPUs, a call with a NaN, an infinity or a magnitude from 2^100 in ``a`` is computed as ``"float"``; on CUDA such rows
-are NaN. Rows of a peak below 2^-108 get the step of that peak.
+
+Sums are of integers and exact: on CPUs whose int8 kernels saturate (those without VNNI instructions), all products are
+``"float"``. So is, on a CPU, a call where ``a`` holds NaN, an infinity, a magnitude from 2^100 on, or a row whose peak
+is below 2^-108 and not zero; on CUDA rows of the first three kinds are NaN. float64 is rounded to float32 first.
 
 With ``turned`` the int8 operands are transposed first. Differentiable in ``a`` alone, by the same activation and with
 ``turned`` the other way. So for the integer ones it is the gradient of the product with the decoded weight, off by the
@@ -32,6 +34,7 @@ from ..core.errors import LaminaError
 from .kernels.cpu import cpu_mm
 from .kernels.cuda import cuda_mm
 from .layout import unpacked
+from .numerics import FLOATING
 
 Kernel: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, str], torch.Tensor]
 
@@ -71,7 +74,7 @@ def _on_device(kernel: Kernel) -> Callable[..., torch.Tensor]:
         activation: str,
         turned: bool = False,
     ) -> torch.Tensor:
-        _check(a, qdata, scale, activation, turned)
+        _check(a, qdata, scale, zero_point, activation, turned)
         if turned:
             # The packed layout is for products from one side.
             qdata = unpacked(qdata) if qdata.is_mkldnn else qdata.t()
@@ -89,11 +92,18 @@ def _on_fake(
     activation: str,
     turned: bool = False,
 ) -> torch.Tensor:
-    _check(a, qdata, scale, activation, turned)
+    _check(a, qdata, scale, zero_point, activation, turned)
     return a.new_empty((a.shape[0], qdata.shape[0 if turned else 1]))
 
 
-def _check(a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, activation: str, turned: bool) -> None:
+def _check(
+    a: torch.Tensor,
+    qdata: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor | None,
+    activation: str,
+    turned: bool,
+) -> None:
     if activation not in ACTIVATIONS:
         raise ProductError(f"lamina::int8_mm: activation is {activation!r}; it has to be one of {ACTIVATIONS}")
     if not (a.dim() == qdata.dim() == scale.dim() == 2) or a.shape[1] != qdata.shape[1 if turned else 0]:
@@ -101,10 +111,23 @@ def _check(a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, activation
             f"lamina::int8_mm: a of shape {tuple(a.shape)} can't be multiplied with {'turned ' * turned}qdata of "
             f"{tuple(qdata.shape)} and scale of {tuple(scale.shape)}; they have to be (M, K), (K, N), and of 2 dims"
         )
-    if not a.is_floating_point() or qdata.dtype is not torch.int8:
+    if a.dtype not in FLOATING or qdata.dtype is not torch.int8 or scale.dtype is not torch.float32:
         raise ProductError(
-            f"lamina::int8_mm: a is {a.dtype} and qdata {qdata.dtype}; a has to be floating and qdata torch.int8"
+            f"lamina::int8_mm: a is {a.dtype}, qdata {qdata.dtype} and scale {scale.dtype}; a has to be one of "
+            f"{FLOATING}, qdata torch.int8 and scale torch.float32"
         )
+    if not all(n == parts or (parts > 0 and n % parts == 0) for n, parts in zip(qdata.shape, scale.shape, strict=True)):
+        raise ProductError(
+            f"lamina::int8_mm: scale has shape {tuple(scale.shape)}; along each dim it has to divide qdata's "
+            f"{tuple(qdata.shape)}"
+        )
+    if zero_point is not None and (zero_point.dtype is not torch.int8 or zero_point.shape != scale.shape):
+        raise ProductError(
+            f"lamina::int8_mm: zero_point is {zero_point.dtype} of shape {tuple(zero_point.shape)}; it has to be "
+            f"torch.int8, of scale's shape {tuple(scale.shape)}"
+        )
+    if any(t is not None and t.device != a.device for t in (qdata, scale, zero_point)):
+        raise ProductError("lamina::int8_mm: a, qdata, scale and zero_point have to be on one device")
 
 
 def _save(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
 from .granularity import PER_ROW, Granularity
+from .kernels.integers import sums_are_exact
 from .numerics import FLOATING, Quantized
 from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
@@ -149,6 +150,8 @@ def _check(weight: ScaledInt8Tensor) -> None:
         problem = f"it is on {weight.device}, and the layout is for the CPU"
     elif not torch.backends.mkldnn.is_available():
         problem = "this build of torch has no oneDNN"
+    elif not sums_are_exact():
+        problem = "the int8 sums of this CPU saturate (it has no VNNI instructions), and all products run as floats"
     if problem:
         raise PackedError(f"a {type(weight).__name__} of shape {tuple(weight.shape)} can't be packed: {problem}.")
 

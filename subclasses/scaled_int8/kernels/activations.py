@@ -13,6 +13,8 @@ of float32. For rows of normal values, of peak some 3.5 sigma at 2048 elements, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 # Adding it leaves the value, rounded half to even, in the low bits of a float32: a rounding and a conversion in one.
@@ -21,21 +23,19 @@ _BYTE = torch.tensor(8, dtype=torch.int32)  # in bits: a tensor costs 1.5 us les
 # The zero of the uint8 codes. oneDNN's int8 kernels for CPUs take unsigned activations (signed ones run in a reference
 # loop, a thousand times slower).
 UNSIGNED_ZERO = 128
-# Rows whose peak lies above are multiplied as floats: so are NaN and infinity. Rows below get the step of this peak:
+# Rows whose peak lies above are multiplied as floats, NaN and infinity among them; so are rows below that are not zero:
 # s has to be a normal number.
 LARGEST_PEAK = 2.0**100
 SMALLEST_PEAK = 2.0**-108
-# Unscaled sums times this are at most 1, so that times a column's scale they can't overflow.
-SHRINK = 2.0**-31
-
 LEVELS = {False: 127, True: 32639}  # by whether there are halves
 _WEIGHTS = torch.tensor([[256.0, 1.0]], dtype=torch.float32)  # of the halves
 # By halves and unsigned: the integers' offset, and the zero's of each byte.
-_OFFSETS = {
-    (halves, unsigned): torch.tensor([[_INTEGERS + unsigned * (UNSIGNED_ZERO * (257 if halves else 1))]])
+_NUMBERS = {
+    (halves, unsigned): _INTEGERS + unsigned * (UNSIGNED_ZERO * (257 if halves else 1))
     for halves in (False, True)
     for unsigned in (False, True)
 }
+_OFFSETS = {key: torch.tensor([[number]]) for key, number in _NUMBERS.items()}
 
 
 def peaks(a: torch.Tensor) -> torch.Tensor:
@@ -43,20 +43,34 @@ def peaks(a: torch.Tensor) -> torch.Tensor:
     return a.abs().amax(1, keepdim=True)
 
 
-def row_steps(exact: torch.Tensor, halves: bool) -> tuple[float, float] | tuple[torch.Tensor, torch.Tensor] | None:
-    """The step of each row and its inverse, (M, 1). Numbers for a single row: that saves small tensors. None where a
-    peak is too large, or none at all. Waits for the values.
-    """
+class Steps(NamedTuple):
+    """The step of each row and its inverse, (M, 1); numbers for a single row, which saves small tensors."""
+
+    step: torch.Tensor | float
+    inverse: torch.Tensor | float
+    largest: float
+
+
+def row_steps(exact: torch.Tensor, halves: bool) -> Steps | None:
+    """None where a peak is too large, or too small and not zero, or none at all. Waits for the values."""
     levels = LEVELS[halves]
     if exact.shape[0] == 1:
         low, high = torch.aminmax(exact)
-        peak = max(-float(low), float(high), SMALLEST_PEAK)  # NaN, which is both ends if there is one, stays
-        return (peak / levels, levels / peak) if peak < LARGEST_PEAK else None
-    rows = peaks(exact).clamp_(min=SMALLEST_PEAK)
-    if not float(rows.amax()) < LARGEST_PEAK:
+        peak = max(-float(low), float(high))  # NaN, which is both ends if there is one, stays
+        if not (SMALLEST_PEAK <= peak < LARGEST_PEAK or peak == 0):
+            return None
+        peak = peak or SMALLEST_PEAK
+        return Steps(peak / levels, levels / peak, peak / levels)
+    rows = peaks(exact)
+    least, most = (float(end) for end in torch.aminmax(rows))
+    if not most < LARGEST_PEAK:
         return None
+    if least < SMALLEST_PEAK:
+        if bool(((rows > 0) & (rows < SMALLEST_PEAK)).any()):
+            return None
+        rows.clamp_(min=SMALLEST_PEAK)  # rows of zeros
     step = rows.mul_(1 / levels)
-    return step, step.reciprocal()
+    return Steps(step, step.reciprocal(), max(most, SMALLEST_PEAK) / levels)
 
 
 def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, unsigned: bool) -> torch.Tensor:
@@ -69,7 +83,7 @@ def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, u
     if isinstance(inverse_step, float):
         bits = torch.add(offset, a, alpha=inverse_step).view(torch.int32)
     else:
-        bits = (a * inverse_step).add_(offset).view(torch.int32)
+        bits = (a * inverse_step).add_(_NUMBERS[halves, unsigned]).view(torch.int32)
     if halves:
         # The low byte, read as signed, is l; what is left over for h is rounded to the nearest.
         bits = torch.cat(((bits if unsigned else bits + UNSIGNED_ZERO) >> _BYTE, bits))

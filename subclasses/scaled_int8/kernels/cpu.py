@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from .activations import SHRINK, UNSIGNED_ZERO, encoded, joined, row_steps, sums
+from .activations import UNSIGNED_ZERO, encoded, joined, row_steps, sums
 from .blocks import Factors, factors, repeated
 from .floats import float_mm
 from .groups import SMALLEST_GROUP, grouped_mm
-from .integers import LARGEST_K, int_mm
+from .integers import LARGEST_K, int_mm, sums_are_exact
 
-_packed_mm = torch.ops.onednn.qlinear_pointwise.default
 _NO_ZERO_POINT = torch.zeros(1, dtype=torch.int32)
 _ONE = torch.ones(1, dtype=torch.float32)
+_LARGEST_SHRINK = 0.125
 
 
 def cpu_mm(
     a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, activation: str
 ) -> torch.Tensor:
     """See ``operator``. Rows that integers can't stand for (NaN, infinity, beyond 2^100) go the way of floats, with all
-    of the call: so do small groups, and ``K`` beyond what int32 sums take."""
+    of the call: so do small groups, ``K`` beyond what int32 sums take, and CPUs whose int8 sums saturate."""
     if activation == "auto":
         activation = fastest(a, qdata)
-    if activation != "float" and (a.numel() and qdata.numel()):
+    if activation != "float" and a.numel() and qdata.numel() and sums_are_exact():
         product = _integer_product(a, qdata, scale, zero_point, activation == "int16")
         if product is not None:
             return product
@@ -64,9 +64,10 @@ def _integer_mm(
     steps = row_steps(exact, halves)
     if steps is None:
         return None
-    step, inverse = steps
-    codes = encoded(exact, inverse, halves, packed)
-    shrink = step if isinstance(step, float) else SHRINK
+    step = steps.step
+    codes = encoded(exact, steps.inverse, halves, packed)
+    # Packed sums are scaled by the columns at once: first by a number that keeps them from overflowing there.
+    shrink = step if isinstance(step, float) else min(steps.largest, _LARGEST_SHRINK)
     product = _packed_product(codes, qdata, scale.columns, shrink) if packed else int_mm(codes, qdata)
     if zero_point is not None:
         shift = _zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
@@ -78,7 +79,7 @@ def _integer_mm(
         if scale.columns is not None:
             product.mul_(scale.columns)
     elif rows > 1:
-        product.mul_(step * (1 / SHRINK))
+        product.mul_(step / shrink)
     return product.to(a.dtype)
 
 
@@ -87,7 +88,7 @@ def _packed_product(
 ) -> torch.Tensor:
     """``(codes @ qdata * shrink) * columns``, in that order."""
     columns = _ONE if columns is None else columns.contiguous()
-    product: torch.Tensor = _packed_mm(
+    product: torch.Tensor = torch.ops.onednn.qlinear_pointwise.default(
         codes, shrink, UNSIGNED_ZERO, qdata, columns, _NO_ZERO_POINT, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return product

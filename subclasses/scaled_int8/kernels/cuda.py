@@ -23,10 +23,12 @@ def cuda_mm(
     """See ``operator``. Integer sums need K and N in multiples of 8 and a scale that varies along one dim; what does
     not fit goes the way of floats. ``"auto"`` is ``"float"`` for up to 16 rows, and ``"int8"`` beyond."""
     inputs, outputs = qdata.shape
+    if a.numel() == 0 or qdata.numel() == 0:
+        return a.new_zeros(a.shape[0], outputs)
     if activation == "auto":
         activation = "float" if a.shape[0] < _LEAST_ROWS else "int8"
     one_sided = factors(scale, inputs, outputs)
-    fits = inputs % _MULTIPLE == 0 and outputs % _MULTIPLE == 0 and a.numel() and qdata.numel()
+    fits = inputs % _MULTIPLE == 0 and outputs % _MULTIPLE == 0
     if activation == "float" or one_sided is None or not fits or inputs > LARGEST_K:
         return _float_mm(a, qdata, scale, zero_point)
     halves, rows = activation == "int16", a.shape[0]

@@ -22,11 +22,10 @@ def float_mm(
     dtype = torch.float32 if a.dtype is torch.float16 else a.dtype
     one_sided = factors(scale, *qdata.shape)
     if one_sided is not None and zero_point is None:
-        if one_sided.rows is not None:
-            return _by_parts((a * one_sided.rows.t()).to(dtype), qdata, None, None).to(a.dtype)
-        assert one_sided.columns is not None
-        if float(a.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
-            return (_by_parts(a.to(dtype), qdata, None, None) * one_sided.columns).to(a.dtype)
+        scaled = a if one_sided.rows is None else a * one_sided.rows.t()
+        if float(scaled.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
+            product = _by_parts(scaled.to(dtype), qdata, None, None)
+            return (product if one_sided.columns is None else product * one_sided.columns).to(a.dtype)
     return _by_parts(a.to(dtype), qdata, scale, zero_point).to(a.dtype)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .activations import SHRINK, encoded, joined, row_steps, sums
+from .activations import encoded, joined, row_steps, sums
 from .blocks import repeated
 from .integers import int_mm
 
@@ -26,9 +26,9 @@ def grouped_mm(
     steps = row_steps(exact, halves)
     if steps is None:
         return None
-    step, inverse = steps
-    codes = encoded(exact, inverse, halves, unsigned=False)
-    factors = repeated(scale * SHRINK, 1, outputs).split(1)
+    codes = encoded(exact, steps.inverse, halves, unsigned=False)
+    step = torch.cat((steps.step, steps.step)) if halves and isinstance(steps.step, torch.Tensor) else steps.step
+    factors = repeated(scale, 1, outputs).split(1)
     points = [None] * groups if zero_point is None else repeated(zero_point, 1, outputs).split(1)
     size = inputs // groups
     total = torch.zeros(codes.shape[0], outputs, dtype=torch.float32)
@@ -36,7 +36,7 @@ def grouped_mm(
         product = int_mm(some, rows)
         if point is not None:
             product -= sums(some, None) * point
-        total += product.mul_(factor)
+        total += product.mul_(step).mul_(factor)
     if halves:
         total = joined(total)
-    return total.mul_(step * (1 / SHRINK)).to(a.dtype)
+    return total.to(a.dtype)
