@@ -157,6 +157,80 @@ def test_the_same_wrapper_twice_in_a_list_is_one_tensor(mode: str) -> None:
         close(w, plain)
 
 
+APART: dict[str, Any] = {
+    "rows": lambda x: [x[:2], x[2:]],
+    "columns": lambda x: [x[:, :1], x[:, 1:]],
+    "quarters": lambda x: [x[:2, :2], x[2:, 2:], x[:2, 2:]],
+    "combs": lambda x: [x[::2], x[1::2]],
+    "views of views": lambda x: [x[1:][:1], x[:1], x.t()[2:][1:, 3]],
+    "two shapes": lambda x: [x.view(-1)[:3], x.view(2, 8)[1]],
+    "a diagonal and a corner": lambda x: [x.diagonal(), x[3, :2]],
+    "the same view twice": lambda x: [v := x[1:], v],
+    "the same twice": lambda x: [x, x],
+    "an empty view": lambda x: [x, x[4:]],
+}
+TOGETHER: dict[str, Any] = {
+    "rows": lambda x: [x[:3], x[2:]],
+    "one element": lambda x: [x[0], x[:, 0]],
+    "all and a part": lambda x: [x, x[1:2]],
+    "a part and all": lambda x: [x[1:2], x],
+    "transposed": lambda x: [x, x.t()],
+    "transposed in part": lambda x: [x[0], x.t()[:1].t()],
+    "detached": lambda x: [x, x.detach()],
+    "two of one view": lambda x: [x[1:], x[1:]],
+    "shapes": lambda x: [x.view(-1)[4:6], x[1, 1:]],
+    "the third": lambda x: [x[0], x[1], x[:, 3]],
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", APART)
+def test_views_in_a_list_that_lie_apart_are_all_written(name: str, mode: str) -> None:
+    for cls in KINDS:
+        plain = torch.arange(1.0, 17).reshape(4, 4)
+        w = cls.from_plain(plain)
+        with MODES[mode]():
+            torch._foreach_mul_(APART[name](w), 2)
+            torch._foreach_mul_(APART[name](plain), 2)
+        close(w, plain)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", TOGETHER)
+def test_views_in_a_list_that_overlap_are_refused(name: str, mode: str) -> None:
+    """Each is decoded by itself: one write of the two would be lost, without a word."""
+    for cls in KINDS:
+        w = cls.from_plain(torch.arange(1.0, 17).reshape(4, 4))
+        before = values_of(w).clone()
+        for call in (
+            lambda views: torch._foreach_mul_(views, 2),
+            lambda views: torch._foreach_copy_(views, [torch.zeros(v.shape) for v in views]),
+            lambda views: torch._foreach_add_([torch.zeros(2), *views], 1),
+        ):
+            with MODES[mode](), pytest.raises(UnwrittenError, match="two of the arguments show the same elements"):
+                call(TOGETHER[name](w))
+            assert torch.equal(values_of(w), before), cls
+
+
+def test_overlapping_views_that_are_only_read_are_no_matter() -> None:
+    for cls in KINDS:
+        w, target = cls.from_plain(torch.ones(4, 4)), [torch.zeros(3, 4), torch.zeros(3, 4)]
+        torch._foreach_add_(target, [w[:3], w[1:]])
+        torch._foreach_add_([w[:2]], [w[2:]])
+        assert all(torch.allclose(t, torch.ones(3, 4), atol=0.02) for t in target)
+        close(w, torch.cat([torch.full((2, 4), 2.0), torch.ones(2, 4)]))
+
+
+def test_wrappers_of_one_memory_are_told_apart_by_place() -> None:
+    """Two wrappers that somebody made of parts of one tensor."""
+    memory = torch.ones(4, 3)
+    torch._foreach_mul_([Doubled(memory[:2]), Doubled(memory[2:])], 3)
+    assert memory.tolist() == [[3.0] * 3] * 4
+    with pytest.raises(UnwrittenError, match="the same elements"):
+        torch._foreach_mul_([Doubled(memory[:3]), Doubled(memory[2:])], 3)
+    assert memory.tolist() == [[3.0] * 3] * 4
+
+
 def test_two_wrappers_with_one_inner_tensor_stay_together() -> None:
     shared = torch.ones(2)
     a, b = Doubled(shared), Doubled(shared)

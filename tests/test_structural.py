@@ -278,3 +278,86 @@ def test_a_class_without_rules_names_what_is_missing() -> None:
         w + 1
     w.copy_(torch.ones(2))
     assert w.to_plain().tolist() == [1, 1]
+
+
+# new memory
+
+NEW: dict[str, Any] = {
+    "empty_like": torch.empty_like,
+    "new_empty": lambda w, **how: w.new_empty(w.size(), **how),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NEW)
+def test_new_memory_of_the_same_size_on_a_named_device_is_of_the_class(name: str, mode: str) -> None:
+    """``Module.to_empty`` and asynchronous checkpoints make it so, and fill the inner tensors."""
+    for w in examples():
+        before = [t.clone() for t in leaves(w)]
+        for device in ("cpu", "meta", torch.device("cpu")):
+            with MODES[mode]():
+                out = NEW[name](w, device=device)
+            assert type(out) is type(w)
+            assert context(out) == context(w)
+            assert (out.shape, out.stride(), out.dtype) == (w.shape, w.stride(), w.dtype)
+            assert (out.device, out.requires_grad) == (torch.device(device), False)
+            for new, old in zip(leaves(out), leaves(w), strict=True):
+                assert (new.shape, new.dtype, new.device) == (old.shape, old.dtype, torch.device(device))
+                assert new.data_ptr() != old.data_ptr()
+        assert all(torch.equal(a, b) for a, b in zip(leaves(w), before, strict=True))
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_new_memory_can_be_filled_leaf_by_leaf(name: str) -> None:
+    for w in examples():
+        out = NEW[name](w, device="cpu")
+        for new, old in zip(leaves(out), leaves(w), strict=True):
+            new.copy_(old)
+        same_wrapper(out, w)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.empty_like,
+        lambda w: w.new_empty(w.size()),
+        lambda w: w.new_empty((5, 4), device="cpu"),
+        lambda w: w.new_empty((), device="cpu"),
+        lambda w: torch.empty_like(w, dtype=torch.int64, device="cpu"),
+        lambda w: w.new_empty(w.size(), dtype=torch.float64, device="cpu"),
+        lambda w: torch.empty_like(w, memory_format=torch.contiguous_format, device="cpu"),
+        torch.zeros_like,
+        lambda w: w.new_zeros(w.size()),
+        lambda w: torch.full_like(w, 3.0),
+    ],
+)
+def test_other_new_memory_of_a_decoding_class_is_plain(call: Any) -> None:
+    """Composites take it as scratch, which must not round what it is given."""
+    for w in (Doubled(torch.ones(2, 3)), Scaled.from_plain(torch.randn(2, 3)), Sum((torch.ones(2, 3),))):
+        out, plain = call(w), call(torch.ones(2, 3))
+        assert type(out) is torch.Tensor
+        assert (out.shape, out.dtype, out.device) == (plain.shape, plain.dtype, plain.device)
+
+
+def test_scratch_of_composites_does_not_round() -> None:
+    w, target = Scaled.from_plain(torch.randn(4, 5)), torch.ones(4, 5).tril() * 2 - 1
+    plain = _values(w)
+    for function in (torch.nn.functional.hinge_embedding_loss, torch.nn.functional.soft_margin_loss):
+        assert torch.equal(function(w, target), function(plain, target))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_to_empty_keeps_the_class(device: str) -> None:
+    for cls in (Clear, Doubled, Scaled, Sum):
+        layer = torch.nn.Linear(3, 2)
+        wanted = cls.from_plain(layer.weight.detach())
+        layer.weight = torch.nn.Parameter(wanted.clone())
+        layer.to_empty(device=device)
+        assert type(layer.weight) is cls
+        assert isinstance(layer.weight, torch.nn.Parameter)
+        assert layer.weight.requires_grad
+        assert layer.weight.device.type == device
+        layer.to_empty(device="cpu")
+        with torch.no_grad():
+            layer.weight.copy_(wanted)
+        same_wrapper(layer.weight.detach(), wanted)
