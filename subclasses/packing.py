@@ -10,6 +10,9 @@ from torch import nn
 from .core.private import name_before_compiling, uncompiled
 from .parameters import Where, wrap_parameters
 from .scaled_int8 import PackedError, PackedInt8Tensor, ScaledInt8Tensor
+from .scaled_int8.packed import problem_of
+
+_SHOWN = 8  # parameters in a message
 
 
 def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
@@ -32,11 +35,11 @@ def pack_(module: nn.Module, *, where: Where | None = None) -> nn.Module:
         TypeError: ``module`` is no module, or ``where`` no function.
     """
     chosen = _chosen(module, ScaledInt8Tensor, where)
-    trainable = [name for name, parameter in chosen.items() if parameter.requires_grad]
-    if trainable:
-        raise PackedError(
-            f"{', '.join(trainable[:8])} require grad, and packed weights are frozen. Call requires_grad_(False) first."
-        )
+    problems = {name: problem_of(parameter) for name, parameter in chosen.items()}
+    told = [f"{name}: {problem}." for name, problem in problems.items() if problem]
+    if told:
+        more = f" (and {len(told) - _SHOWN} more)" if len(told) > _SHOWN else ""
+        raise PackedError("\n".join(["these weights can't be packed, and nothing was changed:", *told[:_SHOWN]]) + more)
     return _exchanged(module, chosen, ScaledInt8Tensor.pack)
 
 
@@ -53,7 +56,7 @@ def unpack_(module: nn.Module) -> nn.Module:
     return _exchanged(module, chosen, PackedInt8Tensor.unpack)
 
 
-def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> dict[str, nn.Parameter]:
+def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> dict[str, Any]:
     """Parameters of ``cls`` by name; a tied one under each of its names."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"packing takes a torch.nn.Module, got a {type(module).__name__}")
@@ -71,12 +74,11 @@ def _chosen(module: nn.Module, cls: type[torch.Tensor], where: Where | None) -> 
     else:
         chosen = {name: p for name, owner, p in sites if where(name, owner, p)}
     if not chosen:
-        raise PackedError(
-            f"of this {type(module).__name__} no parameter is a {cls.__name__} of a linear layer, or none was chosen."
-        )
+        asked = "that only linear layers hold" if where is None else "that was chosen"
+        raise PackedError(f"this {type(module).__name__} has no parameter that is a {cls.__name__} {asked}.")
     return chosen
 
 
-def _exchanged(module: nn.Module, chosen: dict[str, nn.Parameter], exchange: Any) -> nn.Module:
+def _exchanged(module: nn.Module, chosen: dict[str, Any], exchange: Any) -> nn.Module:
     ids = {id(parameter) for parameter in chosen.values()}
     return wrap_parameters(module, exchange, where=lambda name, owner, parameter: id(parameter) in ids)

@@ -210,7 +210,6 @@ def test_names_are_those_before_compiling() -> None:
     assert asked == ["0.weight"]
 
 
-@pytest.mark.xfail(reason="a wrapped parameter that is frozen has a gradient hook, which deepcopy can't register")
 def test_a_packed_module_is_copied() -> None:
     module, x = pack_(net()), torch.randn(3, 7)
     twin = copy.deepcopy(module)
@@ -257,9 +256,12 @@ def test_trainable_weights_are_named() -> None:
     for layer in module[2:]:
         layer.weight.requires_grad_(True)
     before = leaves(module)
-    names = ", ".join(f"{i}.weight" for i in range(2, 10))
-    with pytest.raises(PackedError, match=rf"^{names} require grad.*requires_grad_\(False\)"):
+    with pytest.raises(PackedError, match=r"nothing was changed") as caught:
         pack_(module)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines] == [f"{i}.weight" for i in range(2, 10)]
+    assert all("requires_grad_(False)" in line for line in lines)
+    assert lines[-1].endswith("(and 2 more)")
     assert_as_it_was(module, before)
 
 
@@ -309,11 +311,11 @@ def test_one_that_cannot_be_unpacked_leaves_all() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: pack_(nn.Linear(3, 3)), "of this Linear no parameter is a ScaledInt8Tensor of a linear layer"),
-        (lambda: pack_(nn.ReLU()), "of this ReLU no parameter"),
-        (lambda: pack_(pack_(linear())), "no parameter is a ScaledInt8Tensor"),
-        (lambda: pack_(linear(), where=lambda *_: False), "or none was chosen"),
-        (lambda: unpack_(linear()), "no parameter is a PackedInt8Tensor"),
+        (lambda: pack_(nn.Linear(3, 3)), "this Linear has no parameter that is a ScaledInt8Tensor that only linear layers hold"),
+        (lambda: pack_(nn.ReLU()), "this ReLU has no parameter"),
+        (lambda: pack_(pack_(linear())), "no parameter that is a ScaledInt8Tensor"),
+        (lambda: pack_(linear(), where=lambda *_: False), "ScaledInt8Tensor that was chosen"),
+        (lambda: unpack_(linear()), "no parameter that is a PackedInt8Tensor"),
     ],
 )
 def test_nothing_to_do_is_an_error(call: Callable[[], Any], said: str) -> None:

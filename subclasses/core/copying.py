@@ -7,16 +7,18 @@ import hashlib
 import inspect
 import pickle
 import typing
+from collections import OrderedDict
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from .declaration import evaluate
 from .errors import InnerTensorError
 from .fields import VIEW_SOURCE, field_attributes, is_wrapper
 from .fingerprint import fingerprint
 from .gradients import GradientHook
-from .private import TRACERS, cache_key, gradient_hooks
+from .private import TRACERS, cache_key, gradient_hooks, set_gradient_hooks
 
 
 def extras(wrapper: Any) -> dict[str, Any]:
@@ -46,9 +48,12 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     result.requires_grad_(wrapper.requires_grad)
     if wrapper.grad is not None:
         result.grad = copy.deepcopy(wrapper.grad, memo)
-    for hook in (gradient_hooks(wrapper) or {}).values():
-        if isinstance(hook, GradientHook):  # ours; those of users stay behind, as for plain tensors
-            result.register_hook(hook)
+    # Ours; those of users stay behind, as for plain tensors. Set, not registered: a frozen tensor has one, too.
+    ours = [hook for hook in (gradient_hooks(wrapper) or {}).values() if isinstance(hook, GradientHook)]
+    if ours:
+        hooks: dict[int, Any] = OrderedDict()
+        hooks.update({RemovableHandle(hooks).id: hook for hook in ours})
+        set_gradient_hooks(result, hooks)
     own = {VIEW_SOURCE: vars(wrapper)[VIEW_SOURCE]} if VIEW_SOURCE in vars(wrapper) else {}
     vars(result).update(copy.deepcopy(extras(wrapper) | own, memo))
     return result

@@ -59,7 +59,8 @@ def _tell(facts: OpFacts, args: tuple[Any, ...]) -> None:
         cls = type(owner)
         if getattr(cls, "fallback", None) is Fallback.PLAIN and (cls, facts.op) not in _told:
             _told.add((cls, facts.op))
-            _log.warning("%s on %s runs on decoded values: it has no rule (said once)", facts.op, cls.__name__)
+            text = "%s on %s runs on decoded values: it has no rule for these operands (said once)"
+            _log.warning(text, facts.op, cls.__name__)
 
 
 def _is_view(cls: type) -> bool:

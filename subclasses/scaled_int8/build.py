@@ -90,3 +90,13 @@ def inserted(blocks: tuple[int, ...], dim: int, *new: int) -> tuple[int, ...]:
 def wrapped_dim(dim: int, rank: int) -> int:
     """``dim`` counted from the front. The op on the payload refuses one that is out of range."""
     return dim + rank if dim < 0 else dim
+
+
+def same_grid(a: Any, b: Any) -> bool:
+    """Same class and blocks, and both symmetric or neither: payloads of one shape can be exchanged."""
+    return (
+        type(a) is type(b)
+        and a.dim() == b.dim()
+        and a.blocks == b.blocks
+        and (a.zero_point is None) is (b.zero_point is None)
+    )

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ..core.private import OpOverload
-from .build import inserted, rebuilt, removed, wrapped_dim
-from .granularity import WHOLE
-from .numerics import FLOATING
+from .build import inserted, rebuilt, removed, same_grid, wrapped_dim
+from .granularity import WHOLE, follow
+from .numerics import FLOATING, Quantized, quantized
 from .tensor import ScaledInt8Tensor
 from .views import unsqueeze
 
@@ -54,18 +54,13 @@ def new_zeros(
     pin_memory: bool | None = None,
 ) -> Any:
     """Of the class, if it can be: FSDP2 makes shards this way. Every other factory gives a plain tensor."""
-    values = op(self.qdata, size, dtype=dtype or self.dtype, layout=layout, device=device, pin_memory=pin_memory)
+    dtype, where = dtype or self.dtype, {"device": device, "pin_memory": pin_memory}
     groups = [(n, block) for n, block in zip(size, self.blocks, strict=False) if block > 1]
     fits = len(size) == self.dim() and not any(n % block for n, block in groups)
-    if not fits or values.dtype not in FLOATING or layout not in (None, torch.strided):
-        return values
-    return self.encode(
-        values,
-        granularity=self.granularity,
-        symmetric=self.zero_point is None,
-        rounding=self.rounding,
-        activation=self.activation,
-    )
+    if not fits or dtype not in FLOATING or layout not in (None, torch.strided):
+        return op(self.qdata, size, dtype=dtype, layout=layout, **where)
+    zeros = quantized(op(self.scale, size, **where), self.blocks, symmetric=self.zero_point is None)
+    return self.remade(zeros, logical_dtype=dtype, partial=False)
 
 
 @ScaledInt8Tensor.implements(aten.cat.default)
@@ -74,7 +69,7 @@ def cat(op: OpOverload, tensors: Sequence[Any], dim: int = 0) -> Any:
     groups of it."""
     first = tensors[0]
     rank = first.dim() if isinstance(first, ScaledInt8Tensor) else 0
-    if not -rank <= dim < rank or not all(_alike(first, other) for other in tensors):
+    if not -rank <= dim < rank or not all(same_grid(first, t) and first.dtype is t.dtype for t in tensors):
         return ScaledInt8Tensor.super_rule(op)(tensors, dim)
     dim = wrapped_dim(dim, rank)
     blocks = first.blocks
@@ -84,11 +79,9 @@ def cat(op: OpOverload, tensors: Sequence[Any], dim: int = 0) -> Any:
         if len({t.shape[dim] for t in tensors}) > 1 or first.shape[dim] == 0:
             return ScaledInt8Tensor.super_rule(op)(tensors, dim)
         blocks = inserted(removed(blocks, dim), dim, first.shape[dim])
-    joined = rebuilt(first, op([t.qdata for t in tensors], dim), aten.alias.default, blocks)
-    joined.scale = op([t.scale for t in tensors], dim)
-    if first.zero_point is not None:
-        joined.zero_point = op([t.zero_point for t in tensors], dim)
-    return joined
+    points = None if first.zero_point is None else op([t.zero_point for t in tensors], dim)
+    inner = Quantized(op([t.qdata for t in tensors], dim), op([t.scale for t in tensors], dim), points)
+    return first.remade(inner, granularity=follow(first.granularity, blocks), partial=False)
 
 
 @ScaledInt8Tensor.implements(aten.stack.default)
@@ -112,8 +105,7 @@ def index_select(op: OpOverload, self: Any, dim: int, index: torch.Tensor) -> An
     if block == WHOLE:
         return rebuilt(self, picked, aten.clone.default)
     blocks = inserted(removed(self.blocks, dim), dim, 1)
-    groups = index if block == 1 else index.div(block, rounding_mode="floor")
-    return rebuilt(self, picked, lambda scale: op(scale, dim, groups), blocks)
+    return rebuilt(self, picked, lambda scale: op(scale, dim, _groups(index, block)), blocks)
 
 
 @ScaledInt8Tensor.implements(aten.index.Tensor)
@@ -133,9 +125,8 @@ def index(op: OpOverload, self: Any, indices: Sequence[torch.Tensor | None]) -> 
         shape = (*self.scale.shape[:dim], *(1,) * new, *self.scale.shape[dim + 1 :])
         blocks = inserted(removed(self.blocks, dim), dim, *(WHOLE,) * new)
         return rebuilt(self, picked, lambda scale: scale.reshape(shape).clone(), blocks)
-    groups = chosen if block == 1 else chosen.div(block, rounding_mode="floor")
     blocks = inserted(removed(self.blocks, dim), dim, *(1,) * new)
-    return rebuilt(self, picked, lambda scale: op(scale, [*indices[:dim], groups]), blocks)
+    return rebuilt(self, picked, lambda scale: op(scale, [*indices[:dim], _groups(chosen, block)]), blocks)
 
 
 @ScaledInt8Tensor.implements(aten.embedding.default)
@@ -154,15 +145,9 @@ def embedding(
     return rows.decode().reshape(*indices.shape, weight.shape[1])
 
 
-def _alike(a: Any, b: Any) -> bool:
-    """Same class, dtype, grid and kind of zero point."""
-    return (
-        type(a) is type(b)
-        and a.dtype is b.dtype
-        and a.dim() == b.dim()
-        and a.blocks == b.blocks
-        and (a.zero_point is None) is (b.zero_point is None)
-    )
+def _groups(places: torch.Tensor, block: int) -> torch.Tensor:
+    """The blocks that places along a dim are in; places counted from the back stay so."""
+    return places if block == 1 else places.div(block, rounding_mode="floor")
 
 
 def _across(tensor: Any, dim: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 
 from .granularity import scale_shape
-from .rounding import NEAREST, round_
+from .rounding import NEAREST, Seed, round_
 
 QMIN, QMAX = -128, 127  # a symmetric payload leaves QMIN out
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -52,7 +52,7 @@ def quantized(
     symmetric: bool = True,
     rounding: str = NEAREST,
     generator: torch.Generator | None = None,
-    seed: torch.Tensor | int | None = None,
+    seed: Seed = None,
     dtype: torch.dtype | None = None,
 ) -> Quantized:
     """What stands for ``values``, in ``blocks``: the number of neighbours along each dim that share a scale. It will
@@ -82,7 +82,7 @@ def _on_grid(
     symmetric: bool,
     rounding: str,
     generator: torch.Generator | None,
-    seed: torch.Tensor | int | None,
+    seed: Seed,
     dtype: torch.dtype | None,
     consume: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

@@ -16,7 +16,7 @@ from ..core.wrapper import WrapperTensor
 from . import layout
 from .errors import PackedError
 from .granularity import PER_ROW, Granularity
-from .kernels.integers import sums_are_exact
+from .kernels.integers import SUMS_ARE_EXACT
 from .numerics import FLOATING, Quantized
 from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
@@ -54,6 +54,23 @@ class PackedInt8Tensor(WrapperTensor):
     fallback = Fallback.PLAIN
     gradients = Gradients.PLAIN
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: whatever could be given, only ``pack`` knows how it has to look.
+
+        Raises:
+            PackedError: always.
+        """
+        raise PackedError(f"{cls.__name__} has no constructor: ScaledInt8Tensor.quantize(values).pack() makes one.")
+
+    @classmethod
+    def encode(cls, values: torch.Tensor, **context: Any) -> Any:
+        """Refuses: see the constructor.
+
+        Raises:
+            PackedError: always.
+        """
+        return cls(values)
+
     @classmethod
     def outer_metadata(cls, *fields: Any) -> OuterMetadata:
         matrix, logical_dtype, transposed = fields[0], fields[4], fields[7]
@@ -86,10 +103,7 @@ class PackedInt8Tensor(WrapperTensor):
         Raises:
             PackedError: always.
         """
-        raise PackedError(
-            f"this {type(self).__name__} of shape {tuple(self.shape)} is frozen. Call unpack() (lamina.unpack_(module) "
-            "for parameters), write, and pack again."
-        )
+        raise _frozen(self)
 
     def share_memory_(self) -> Any:
         """Refuses: the layout has no memory that processes could share.
@@ -117,14 +131,22 @@ class PackedInt8Tensor(WrapperTensor):
         return made
 
 
+def _frozen(tensor: torch.Tensor) -> PackedError:
+    return PackedError(
+        f"this {type(tensor).__name__} of shape {tuple(tensor.shape)} is frozen. Call unpack() (lamina.unpack_(module) "
+        "for parameters), write, and pack again."
+    )
+
+
 def pack(weight: ScaledInt8Tensor) -> PackedInt8Tensor:
     """``weight`` in the layout of the CPU's int8 kernels. Behind ``ScaledInt8Tensor.pack``.
 
     Raises:
-        PackedError: it is no matrix on a CPU with one scale for each row or for all of it, it requires grad, or
-            this build of torch has no oneDNN.
+        PackedError: see ``problem_of``.
     """
-    _check(weight)
+    problem = problem_of(weight)
+    if problem:
+        raise PackedError(f"a {type(weight).__name__} of shape {tuple(weight.shape)} can't be packed: {problem}.")
     zero_point = None if weight.zero_point is None else weight.zero_point.clone()
     recipe = (weight.granularity, weight.logical_dtype, weight.rounding, weight.activation)
     made: PackedInt8Tensor = PackedInt8Tensor._generated.make(
@@ -133,7 +155,8 @@ def pack(weight: ScaledInt8Tensor) -> PackedInt8Tensor:
     return made
 
 
-def _check(weight: ScaledInt8Tensor) -> None:
+def problem_of(weight: ScaledInt8Tensor) -> str | None:
+    """Why ``weight`` can't be packed, and what to do; None if it can."""
     problem = None
     if weight.requires_grad and torch.is_grad_enabled():
         problem = "it requires grad, and the layout is for frozen weights: call requires_grad_(False) first"
@@ -150,10 +173,9 @@ def _check(weight: ScaledInt8Tensor) -> None:
         problem = f"it is on {weight.device}, and the layout is for the CPU"
     elif not torch.backends.mkldnn.is_available():
         problem = "this build of torch has no oneDNN"
-    elif not sums_are_exact():
+    elif not SUMS_ARE_EXACT:
         problem = "the int8 sums of this CPU saturate (it has no VNNI instructions), and all products run as floats"
-    if problem:
-        raise PackedError(f"a {type(weight).__name__} of shape {tuple(weight.shape)} can't be packed: {problem}.")
+    return problem
 
 
 @PackedInt8Tensor.implements(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
@@ -196,16 +218,8 @@ def write(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for argument in facts_of(op).written:
         for tensor in tensors_in(value_of(argument, args, kwargs)):
             if isinstance(tensor, PackedInt8Tensor):
-                tensor.stage(tensor)
+                raise _frozen(tensor)
     return PackedInt8Tensor.super_rule(op)(*args, **kwargs)
-
-
-@PackedInt8Tensor.implements(aten.copy_.default)
-def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
-    """Refuses, also what has the layout itself: other views of this payload would follow."""
-    if isinstance(self, PackedInt8Tensor):
-        self.stage(src)
-    return PackedInt8Tensor.super_rule(op)(self, src, non_blocking)
 
 
 @PackedInt8Tensor.implements(aten.is_pinned.default)

@@ -29,13 +29,14 @@ def mm(op: OpOverload, self: Any, mat2: Any) -> Any:
 @ScaledInt8Tensor.implements(aten.addmm.default)
 @PackedInt8Tensor.implements(aten.addmm.default)
 def addmm(op: OpOverload, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    if _is_int8(self) or not _has_rule(mat1, mat2) or self.dtype is not mat1.dtype:
+    if not _has_rule(mat1, mat2) or self.dtype is not mat1.dtype:
         return _owner(self, mat1, mat2).super_rule(op)(self, mat1, mat2, beta=beta, alpha=alpha)
     product = _product(mat1, mat2)
     if beta == 0:  # by definition: not even a NaN of the input shows
         return product.mul_(alpha)
+    bias = self.decode() if _is_int8(self) else self
     scaled = product if alpha == 1 else product.mul_(alpha)
-    return scaled.add_(self) if beta == 1 else scaled.add_(self, alpha=beta)
+    return scaled.add_(bias) if beta == 1 else scaled.add_(bias, alpha=beta)
 
 
 @ScaledInt8Tensor.implements(aten.mv.default)

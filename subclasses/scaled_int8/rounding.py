@@ -13,6 +13,7 @@ import torch
 from ..core.private import is_tracing
 from .errors import QuantizationError
 
+Seed = torch.Tensor | int | None
 NEAREST, STOCHASTIC = "nearest", "stochastic"
 ROUNDINGS = (NEAREST, STOCHASTIC)
 
@@ -25,7 +26,7 @@ def round_(
     steps: torch.Tensor,
     rounding: str,
     generator: torch.Generator | None = None,
-    seed: torch.Tensor | int | None = None,
+    seed: Seed = None,
 ) -> torch.Tensor:
     """``steps`` (floating) rounded to integers. Its memory is used for the work.
 
@@ -40,7 +41,7 @@ def round_(
     return below.add_(numbers < steps.sub_(below))
 
 
-def check_source(rounding: str, generator: torch.Generator | None, seed: torch.Tensor | int | None) -> None:
+def check_source(rounding: str, generator: torch.Generator | None, seed: Seed) -> None:
     """Random numbers come from one place, and only where some are drawn.
 
     Raises:
@@ -62,7 +63,7 @@ def check_source(rounding: str, generator: torch.Generator | None, seed: torch.T
         raise QuantizationError(f"seed = {seed} has more than 64 bits.")
 
 
-def _uniform(like: torch.Tensor, generator: torch.Generator | None, seed: torch.Tensor | int | None) -> torch.Tensor:
+def _uniform(like: torch.Tensor, generator: torch.Generator | None, seed: Seed) -> torch.Tensor:
     """Numbers in [0, 1), multiples of 2^-24, in the shape of ``like``: a hash of the seed and of each place, so that
     eager and compiled code, which can't be passed a generator, agree. A generator is asked for the seed only: drawing
     each number from it takes three times as long."""

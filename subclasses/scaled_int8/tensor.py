@@ -15,12 +15,10 @@ from .checks import check_detached, check_finite, check_flag, check_inner, check
 from .errors import PartialViewError
 from .granularity import PER_ROW, Granularity
 from .numerics import Quantized, computing_dtype, dequantized, overwrite, quantized
-from .rounding import NEAREST, check_source
+from .rounding import NEAREST, Seed, check_source
 
 if TYPE_CHECKING:
     from .packed import PackedInt8Tensor
-
-Seed = torch.Tensor | int | None
 
 
 class ScaledInt8Tensor(WrapperTensor):
@@ -156,6 +154,14 @@ class ScaledInt8Tensor(WrapperTensor):
     def decode(self) -> torch.Tensor:
         return dequantized(self.qdata, self.scale, self.zero_point, self.blocks, self.logical_dtype)
 
+    def remade(self, inner: Quantized, **changed: Any) -> ScaledInt8Tensor:
+        """An instance with these inner tensors, and the recipe of this one but for what is ``changed``. Nothing is
+        checked."""
+        cls = type(self)
+        fields = {field.name: getattr(self, field.name) for field in cls.declaration.fields}
+        made: ScaledInt8Tensor = cls._generated.make(cls, *{**fields, **inner._asdict(), **changed}.values())
+        return made
+
     def matrix(self) -> Quantized:
         """The inner tensors, as ``lamina::int8_mm`` takes them."""
         return Quantized(self.qdata, self.scale, self.zero_point)
@@ -186,9 +192,7 @@ class ScaledInt8Tensor(WrapperTensor):
         source: Any = {"generator": generator, "seed": seed}
         symmetric = self.zero_point is None
         made = _quantized(values, self.blocks, self.dtype, symmetric, rounding=self.rounding, **source)
-        result: ScaledInt8Tensor = cls._generated.rewrap(cls, self, *made)
-        result.partial = False
-        return result
+        return self.remade(made, partial=False)
 
     def with_activation(self, activation: str) -> ScaledInt8Tensor:
         """A view of this tensor whose matrix products take their other operand as ``activation`` says.
@@ -198,12 +202,15 @@ class ScaledInt8Tensor(WrapperTensor):
         """
         check_recipe(self.granularity, self.logical_dtype, self.rounding, activation)
         view: Any = self.detach()
-        view.activation = activation
-        return view  # type: ignore[no-any-return]
+        return view.remade(view.matrix(), activation=activation)  # type: ignore[no-any-return]
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into the inner tensors. The
-        blocks stay, also on a transposed view. A block with NaN or infinity in it becomes NaN."""
+        blocks stay, also on a transposed view. A block with NaN or infinity in it becomes NaN.
+
+        Raises:
+            PartialViewError: the scale is shared with values out of reach.
+        """
         return self._stage(values.to(self.dtype).expand(self.shape))
 
     def _stage(self, values: torch.Tensor) -> Callable[[], None]:
@@ -233,7 +240,8 @@ class ScaledInt8Tensor(WrapperTensor):
         can't be written to; ``unpack()`` gives this tensor back.
 
         Raises:
-            PackedError: it is no matrix on a CPU with one scale for each row or for all of it, or it requires grad.
+            PackedError: it is empty or no matrix, has other scales than one for each row or one for all, is not on a
+                CPU, requires grad, or has ``activation="float"``, which gains nothing; or the CPU's int8 sums saturate.
         """
         from .packed import pack
 

@@ -51,9 +51,8 @@ def t(op: OpOverload, self: Any) -> Any:
 
 @ScaledInt8Tensor.implements(aten.unsqueeze.default)
 def unsqueeze(op: OpOverload, self: Any, dim: int) -> Any:
-    new = WHOLE if self.granularity == PerTensor() else 1
     view = applied(op, dim)
-    return viewed(self, view, view, inserted(self.blocks, wrapped_dim(dim, self.dim() + 1), new))
+    return viewed(self, view, view, inserted(self.blocks, wrapped_dim(dim, self.dim() + 1), _new_block(self)))
 
 
 @ScaledInt8Tensor.implements(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -69,7 +68,7 @@ def squeeze(op: OpOverload, self: Any, *dim: Any) -> Any:
 @ScaledInt8Tensor.implements(aten.expand.default)
 def expand(op: OpOverload, self: Any, size: Sequence[int], *, implicit: bool = False) -> Any:
     new = len(size) - self.dim()
-    blocks = ((WHOLE if self.granularity == PerTensor() else 1,) * new) + self.blocks
+    blocks = ((_new_block(self),) * new) + self.blocks
     view = applied(op, size)
     expanded = view(self.qdata).shape
 
@@ -137,6 +136,11 @@ def split_with_sizes(op: OpOverload, self: Any, split_sizes: Sequence[int], dim:
 @ScaledInt8Tensor.implements(aten.unbind.int)
 def unbind(op: OpOverload, self: Any, dim: int = 0) -> Any:
     return [select(aten.select.int, self, dim, index) for index in range(len(op(self.qdata, dim)))]
+
+
+def _new_block(self: Any) -> int:
+    """Along a dim of size 1 both are true; this way a tensor with one scale stays ``PerTensor``."""
+    return WHOLE if self.granularity == PerTensor() else 1
 
 
 def _cut(self: Any, sizes: Sequence[int], dim: int) -> list[Any]:

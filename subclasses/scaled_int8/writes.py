@@ -10,7 +10,7 @@ import torch
 
 from ..core.fields import VIEW_SOURCE, field_attributes
 from ..core.private import OpOverload
-from .build import alias
+from .build import alias, same_grid
 from .numerics import overwrite
 from .reshape import as_strided, view
 from .tensor import ScaledInt8Tensor
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 @ScaledInt8Tensor.implements(aten.copy_.default)
 def copy_(op: OpOverload, self: Any, src: Any, non_blocking: bool = False) -> Any:
     """Between tensors of one recipe the payload is copied as it is, whatever their dtypes; else requantized."""
-    if not _same_grid(self, src):
+    if not same_grid(self, src) or self.partial or self.shape != src.shape:
         return ScaledInt8Tensor.super_rule(op)(self, src, non_blocking)
     overwrite(self.matrix(), src.matrix(), non_blocking)
     return self
@@ -87,13 +87,3 @@ def _become(self: Any, view: Any) -> Any:
     if VIEW_SOURCE in vars(view):
         vars(self)[VIEW_SOURCE] = vars(view)[VIEW_SOURCE]
     return self
-
-
-def _same_grid(a: Any, b: Any) -> bool:
-    return (
-        type(a) is type(b)
-        and not a.partial
-        and a.shape == b.shape
-        and a.blocks == b.blocks
-        and (a.zero_point is None) is (b.zero_point is None)
-    )
