@@ -255,7 +255,9 @@ WHOLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "a vector in groups": (lambda: made(PerGroup(4), (512,)), lambda w: w.add_(1)),
     "few elements": (lambda: made(shape=(3, 64)), lambda w: w.add_(1)),
     "no elements": (lambda: made(shape=(0, 8)), lambda w: w.add_(1)),
-    "not element by element": (made, lambda w: w.addmm_(torch.ones(7, 2), torch.ones(2, 64))),
+    "sums over rows": (made, lambda w: w.cumsum_(0)),
+    "by row number": (made, lambda w: w.tril_()),
+    "a product": (made, lambda w: w.addmm_(torch.ones(7, 2), torch.ones(2, 64))),
 }
 
 
