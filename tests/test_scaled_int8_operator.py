@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from lamina.subclasses.scaled_int8.kernels.activations import encoded
+from lamina.subclasses.scaled_int8.errors import ProductError
+from lamina.subclasses.scaled_int8.kernels.activations import encoded, joined
 from lamina.subclasses.scaled_int8.layout import packed
-from lamina.subclasses.scaled_int8.operator import ACTIVATIONS, ProductError, int8_mm
+from lamina.subclasses.scaled_int8.operator import ACTIVATIONS, int8_mm
 
 OP = torch.ops.lamina.int8_mm.default
 INTEGER = ("int16", "int8")
@@ -364,9 +365,9 @@ def test_cuda_matches_cpu(rows: int, inputs: int, outputs: int, activation: str)
 
 SATURATING = """
 import torch, lamina
-from lamina.subclasses.scaled_int8.kernels.integers import sums_are_exact
+from lamina.subclasses.scaled_int8.kernels.integers import SUMS_ARE_EXACT
 
-assert not sums_are_exact()
+assert not SUMS_ARE_EXACT
 values, x = torch.rand(64, 512) + 1, torch.rand(5, 512) + 1
 for activation in ("int16", "int8", "auto"):
     weight = lamina.ScaledInt8Tensor.quantize(values, activation=activation)
@@ -420,3 +421,10 @@ def test_codes_are_made_on_the_device_of_the_activations(activation: str, rows: 
         codes = encoded(a, torch.empty(rows, 1, device="cuda"), activation == "int16", unsigned=False)
     assert (codes.device.type, codes.dtype) == ("cuda", torch.int8)
     assert codes.shape == (rows * (2 if activation == "int16" else 1), 16)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_halves_are_joined_on_the_device_of_the_products(rows: int) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        product = joined(torch.empty(2 * rows, 8, device="cuda"))
+    assert (product.device.type, product.shape) == ("cuda", (rows, 8))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from . import joins, packed, products, reshape, updates, views, writes  # which register their rules
-from .errors import GridError, PackedError, PartialViewError, QuantizationError
+from .errors import GridError, PackedError, PartialViewError, ProductError, QuantizationError
 from .granularity import Granularity, PerBlock, PerGroup, PerRow, PerTensor
-from .operator import ProductError
 from .packed import PackedInt8Tensor
 from .tensor import ScaledInt8Tensor
 

@@ -17,5 +17,9 @@ class PackedError(LaminaError, RuntimeError):
     """A tensor can't have the kernels' layout, or has it and can't be written to."""
 
 
+class ProductError(LaminaError, RuntimeError):
+    """The operands of a product with an int8 matrix don't fit."""
+
+
 class PartialViewError(LaminaError, RuntimeError):
     """A write to a view whose scale is shared with values outside it, where those are out of reach."""

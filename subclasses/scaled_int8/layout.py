@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-_library = torch.library.Library("lamina", "FRAGMENT")
-_library.define("unpack_int8(Tensor packed) -> Tensor")
+from .library import LIBRARY
+
+LIBRARY.define("unpack_int8(Tensor packed) -> Tensor")
 
 
 def packed(qdata: torch.Tensor) -> torch.Tensor:
@@ -31,5 +32,5 @@ def _fake_unpack(matrix: torch.Tensor) -> torch.Tensor:
     return torch.empty((rows, columns), dtype=torch.int8, device=matrix.device)
 
 
-_library.impl("unpack_int8", _unpack, "MkldnnCPU")
-torch.library.register_fake("lamina::unpack_int8", _fake_unpack, lib=_library)
+LIBRARY.impl("unpack_int8", _unpack, "MkldnnCPU")
+torch.library.register_fake("lamina::unpack_int8", _fake_unpack, lib=LIBRARY)

@@ -20,6 +20,8 @@ With ``turned`` the int8 operands are transposed first. Differentiable in ``a`` 
 same bound: at most ``s (1/2 + 2^-8) sum_n |w_kn|`` for a row of ``grad`` with step ``s``. Where scales vary along N,
 the row is ``grad`` times those scales, and ``w`` is without them. ``qdata``, ``scale`` and ``zero_point`` get none.
 
+Operands of other shapes or dtypes, on several devices, and an ``activation`` of another name raise ``ProductError``.
+
 Registered as a schema with kernels: a call costs 2.4 us and, where autograd is on, 6.4; ``custom_op`` takes 11.
 """
 
@@ -30,40 +32,25 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..core.errors import LaminaError
+from .errors import ProductError
 from .kernels.cpu import cpu_mm
 from .kernels.cuda import cuda_mm
 from .layout import unpacked
+from .library import LIBRARY
 from .numerics import FLOATING
 
 Kernel: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, str], torch.Tensor]
 
 ACTIVATIONS = ("float", "int16", "int8", "auto")
 
-_library = torch.library.Library("lamina", "FRAGMENT")
-_library.define(
+LIBRARY.define(
     "int8_mm(Tensor a, Tensor qdata, Tensor scale, Tensor? zero_point, str activation, bool turned=False) -> Tensor"
 )
+# The operator itself: a function around it would be one more Python frame for each product.
+int8_mm: Callable[..., torch.Tensor] = torch.ops.lamina.int8_mm.default
 
 
-class ProductError(LaminaError, RuntimeError):
-    """The operands of a product with an int8 matrix don't fit."""
-
-
-def int8_mm(
-    a: torch.Tensor,
-    qdata: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor | None,
-    activation: str,
-    turned: bool = False,
-) -> torch.Tensor:
-    """Calls the operator."""
-    product: torch.Tensor = _call(a, qdata, scale, zero_point, activation, turned)
-    return product
-
-
-def _on_device(kernel: Kernel) -> Callable[..., torch.Tensor]:
+def _checked(kernel: Kernel) -> Callable[..., torch.Tensor]:
     """The registered form of a kernel: it checks its operands and turns them."""
 
     def checked_mm(
@@ -84,16 +71,10 @@ def _on_device(kernel: Kernel) -> Callable[..., torch.Tensor]:
     return checked_mm
 
 
-def _on_fake(
-    a: torch.Tensor,
-    qdata: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor | None,
-    activation: str,
-    turned: bool = False,
+def _fake_mm(
+    a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, activation: str
 ) -> torch.Tensor:
-    _check(a, qdata, scale, zero_point, activation, turned)
-    return a.new_empty((a.shape[0], qdata.shape[0 if turned else 1]))
+    return a.new_empty((a.shape[0], qdata.shape[1]))
 
 
 def _check(
@@ -141,9 +122,8 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return int8_mm(grad, qdata, scale, zero_point, ctx.activation, not ctx.turned), None, None, None, None, None
 
 
-_library.impl("int8_mm", _on_device(cpu_mm), "CPU")
-_library.impl("int8_mm", _on_device(cpu_mm), "MkldnnCPU")
-_library.impl("int8_mm", _on_device(cuda_mm), "CUDA")
-torch.library.register_fake("lamina::int8_mm", _on_fake, lib=_library)
-torch.library.register_autograd("lamina::int8_mm", _backward, setup_context=_save, lib=_library)
-_call = torch.ops.lamina.int8_mm.default
+LIBRARY.impl("int8_mm", _checked(cpu_mm), "CPU")
+LIBRARY.impl("int8_mm", _checked(cpu_mm), "MkldnnCPU")
+LIBRARY.impl("int8_mm", _checked(cuda_mm), "CUDA")
+torch.library.register_fake("lamina::int8_mm", _checked(_fake_mm), lib=LIBRARY)
+torch.library.register_autograd("lamina::int8_mm", _backward, setup_context=_save, lib=LIBRARY)

@@ -101,6 +101,6 @@ def sums(codes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
 def joined(products: torch.Tensor) -> torch.Tensor:
     """The products of halves as those of the whole codes: float32, (2 M, N) to (M, N)."""
     rows = products.shape[0] // 2
-    if rows == 1:
+    if rows == 1 and products.is_cpu:  # where _WEIGHTS is
         return torch.mm(_WEIGHTS, products)
     return torch.add(products[rows:], products[:rows], alpha=256)

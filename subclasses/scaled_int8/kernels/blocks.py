@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+from ..numerics import per_block, split
+from .activations import sums
+
 
 class Factors(NamedTuple):
     """A scale that is one factor an input (``rows``, (K, 1)), or one an output (``columns``, (1, N) or (1, 1)): the
@@ -17,6 +20,10 @@ class Factors(NamedTuple):
 
     rows: torch.Tensor | None
     columns: torch.Tensor | None
+
+    def scaled(self, a: torch.Tensor) -> torch.Tensor:
+        """``a``, (M, K), times the inputs' factors."""
+        return a if self.rows is None else a * self.rows.t()
 
 
 def factors(scale: torch.Tensor, rows: int, columns: int) -> Factors | None:
@@ -35,28 +42,21 @@ def repeated(scale: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     return scale if groups in (1, size) else scale.repeat_interleave(size // groups, dim)
 
 
-def decoded(
-    qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, dtype: torch.dtype
-) -> torch.Tensor:
-    """``(qdata - zero_point) * scale``, computed and returned in ``dtype``: float32 or float64."""
-    return decode_(qdata.to(dtype), scale, zero_point)
-
-
 def decode_(values: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None) -> torch.Tensor:
-    """The same in place, for a payload that is float32 or float64 already."""
-    steps = _split(values, scale)
+    """``(values - zero_point) * scale`` in place, for a payload that is float32 or float64 already."""
+    rows, columns = values.shape
+    blocks = rows // scale.shape[0], columns // scale.shape[1]
+    steps = split(values, blocks)
     if zero_point is not None:
-        steps -= _beside(zero_point)
-    steps *= _beside(scale)
+        steps -= per_block(zero_point, blocks)
+    steps *= per_block(scale, blocks)
     return values
 
 
-def _split(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Each dim as two, (groups, members), to which ``_beside(scale)`` broadcasts: a view, whatever the strides."""
-    rows, columns = values.shape
-    groups, sets = scale.shape
-    return values.view(groups, rows // groups, sets, columns // sets)
-
-
-def _beside(scale: torch.Tensor) -> torch.Tensor:
-    return scale[:, None, :, None]
+def zero_point_product(
+    codes: torch.Tensor, zero_point: torch.Tensor, shape: torch.Size, by_columns: bool
+) -> torch.Tensor:
+    """``codes @ zero_point``, the latter in the payload's ``shape``: (R, 1), or (R, N) if columns have their own."""
+    if by_columns:
+        return sums(codes, None) * repeated(zero_point, 1, shape[1])
+    return sums(codes, repeated(zero_point, 0, shape[0]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from .activations import UNSIGNED_ZERO, encoded, joined, row_steps, sums
-from .blocks import Factors, factors, repeated
+from .activations import UNSIGNED_ZERO, encoded, joined, row_steps
+from .blocks import Factors, factors, zero_point_product
 from .floats import float_mm
 from .groups import SMALLEST_GROUP, grouped_mm
-from .integers import LARGEST_K, int_mm, sums_are_exact
+from .integers import LARGEST_K, SUMS_ARE_EXACT, int_mm
 
 _NO_ZERO_POINT = torch.zeros(1, dtype=torch.int32)
 _ONE = torch.ones(1, dtype=torch.float32)
@@ -20,14 +20,14 @@ def cpu_mm(
 ) -> torch.Tensor:
     """See ``operator``. Rows that integers can't stand for (NaN, infinity, beyond 2^100) go the way of floats, with all
     of the call: so do small groups, ``K`` beyond what int32 sums take, and CPUs whose int8 sums saturate."""
+    if a.numel() == 0 or qdata.numel() == 0:
+        return a.new_zeros(a.shape[0], qdata.shape[1])
     if activation == "auto":
         activation = fastest(a, qdata)
-    if activation != "float" and a.numel() and qdata.numel() and sums_are_exact():
+    if activation != "float" and SUMS_ARE_EXACT:
         product = _integer_product(a, qdata, scale, zero_point, activation == "int16")
         if product is not None:
             return product
-    if a.numel() == 0 or qdata.numel() == 0:
-        return a.new_zeros(a.shape[0], qdata.shape[1])
     return float_mm(a, qdata.to_dense() if qdata.is_mkldnn else qdata, scale, zero_point)
 
 
@@ -60,7 +60,7 @@ def _integer_mm(
 ) -> torch.Tensor | None:
     """None where the rows of ``a`` are beyond integers."""
     rows, packed = a.shape[0], qdata.is_mkldnn
-    exact = a.float() if scale.rows is None else a.float() * scale.rows.t()
+    exact = scale.scaled(a.float())
     steps = row_steps(exact, halves)
     if steps is None:
         return None
@@ -70,7 +70,7 @@ def _integer_mm(
     shrink = step if isinstance(step, float) else min(steps.largest, _LARGEST_SHRINK)
     product = _packed_product(codes, qdata, scale.columns, shrink) if packed else int_mm(codes, qdata)
     if zero_point is not None:
-        shift = _zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
+        shift = zero_point_product(codes, zero_point, qdata.shape, scale.rows is None)
         product -= shift * (shrink if scale.columns is None else scale.columns * shrink) if packed else shift
     if halves:
         product = joined(product)
@@ -92,12 +92,3 @@ def _packed_product(
         codes, shrink, UNSIGNED_ZERO, qdata, columns, _NO_ZERO_POINT, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return product
-
-
-def _zero_point_product(
-    codes: torch.Tensor, zero_point: torch.Tensor, shape: torch.Size, by_columns: bool
-) -> torch.Tensor:
-    """``codes @ zero_point``, the latter in the payload's ``shape``: (R, 1), or (R, N) if columns have their own."""
-    if by_columns:
-        return sums(codes, None) * repeated(zero_point, 1, shape[1])
-    return sums(codes, repeated(zero_point, 0, shape[0]))

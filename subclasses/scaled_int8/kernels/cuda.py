@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 
 from ...core.private import int8_product
-from .activations import LARGEST_PEAK, LEVELS, SMALLEST_PEAK, encoded, peaks, sums
-from .blocks import decoded, factors, repeated
+from ..numerics import computing_dtype
+from .activations import LARGEST_PEAK, LEVELS, SMALLEST_PEAK, encoded, joined, peaks
+from .blocks import decode_, factors, zero_point_product
 from .integers import LARGEST_K
 
 # What torch._int_mm asks for on CUDA: more than 16 rows, and a multiple of 8 along the other dims.
@@ -31,18 +32,16 @@ def cuda_mm(
     fits = inputs % _MULTIPLE == 0 and outputs % _MULTIPLE == 0
     if activation == "float" or one_sided is None or not fits or inputs > LARGEST_K:
         return _float_mm(a, qdata, scale, zero_point)
-    halves, rows = activation == "int16", a.shape[0]
-    exact = a.float() if one_sided.rows is None else a.float() * one_sided.rows.t()
+    halves = activation == "int16"
+    exact = one_sided.scaled(a.float())
     peak = peaks(exact)
     step = peak.clamp(min=SMALLEST_PEAK) / LEVELS[halves]
     codes = encoded(exact, step.reciprocal(), halves, unsigned=False)
     product = _int_mm(codes, qdata)
     if zero_point is not None:
-        by_columns = one_sided.rows is None
-        spread = repeated(zero_point, 1, outputs) if by_columns else repeated(zero_point, 0, inputs)
-        product -= sums(codes, None) * spread if by_columns else sums(codes, spread)
+        product -= zero_point_product(codes, zero_point, qdata.shape, one_sided.rows is None)
     if halves:
-        product = torch.add(product[rows:], product[:rows], alpha=256)
+        product = joined(product)
     # Rows that integers can't stand for are NaN, where on a CPU the whole product would be computed as floats.
     product.mul_(torch.where(peak < LARGEST_PEAK, step, torch.nan))
     return (product if one_sided.columns is None else product.mul_(one_sided.columns)).to(a.dtype)
@@ -60,5 +59,5 @@ def _int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
 def _float_mm(
     a: torch.Tensor, qdata: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None
 ) -> torch.Tensor:
-    wide = torch.float64 if a.dtype is torch.float64 else torch.float32
-    return torch.mm(a, decoded(qdata, scale, zero_point, wide).to(a.dtype))
+    weight = decode_(qdata.to(computing_dtype(a.dtype)), scale, zero_point)
+    return torch.mm(a, weight.to(a.dtype))

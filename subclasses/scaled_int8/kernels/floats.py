@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..numerics import computing_dtype
 from .blocks import decode_, factors
 
 _LARGEST_STEP = 128  # |qdata|
@@ -22,7 +23,7 @@ def float_mm(
     dtype = torch.float32 if a.dtype is torch.float16 else a.dtype
     one_sided = factors(scale, *qdata.shape)
     if one_sided is not None and zero_point is None:
-        scaled = a if one_sided.rows is None else a * one_sided.rows.t()
+        scaled = one_sided.scaled(a)
         if float(scaled.abs().amax()) * _LARGEST_STEP * qdata.shape[0] < torch.finfo(dtype).max:
             product = _by_parts(scaled.to(dtype), qdata, None, None)
             return (product if one_sided.columns is None else product * one_sided.columns).to(a.dtype)
@@ -37,7 +38,7 @@ def _by_parts(
     width = _width(qdata, scale)
     product = a.new_empty(a.shape[0], outputs)
     # bfloat16 values are computed in float32 and rounded once.
-    wide = a.dtype if scale is None or a.dtype is torch.float64 else torch.float32
+    wide = a.dtype if scale is None else computing_dtype(a.dtype)
     part = torch.empty_like(qdata[:, :width], dtype=wide)
     for start in range(0, outputs, width):
         columns = slice(start, min(start + width, outputs))

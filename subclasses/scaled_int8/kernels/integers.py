@@ -9,8 +9,6 @@ of 4 (else twice that).
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 
 from ...core.private import int8_product
@@ -22,12 +20,16 @@ _MANY_ROWS = 256  # from here on the order of roles makes no difference, and swa
 _LARGE, _LARGE_ALIASED = 2**19, 2**16
 
 
-@cache
-def sums_are_exact() -> bool:
-    """Whether this CPU's int8 kernels add without saturating. Those without VNNI instructions add pairs of products in
-    int16 first, and silently lose what is beyond 32767. Asked of the kernel itself: no name says it of every CPU."""
-    codes, payload = torch.full((1, 64), 127, dtype=torch.int8), torch.full((64, 16), 127, dtype=torch.int8)
+def _sums_are_exact() -> bool:
+    codes = torch.full((1, 64), 127, dtype=torch.int8, device="cpu")
+    payload = torch.full((64, 16), 127, dtype=torch.int8, device="cpu")
     return bool((int8_product(codes, payload) == 64 * 127**2).all())
+
+
+# Whether this CPU's int8 kernels add without saturating. Those without VNNI instructions add pairs of products in int16
+# first, and silently lose what is beyond 32767. Asked of the kernel itself: no name says it of every CPU. Asked here (6
+# ms): later a mode or a tracer could be in the way.
+SUMS_ARE_EXACT = _sums_are_exact()
 
 
 def int_mm(codes: torch.Tensor, qdata: torch.Tensor) -> torch.Tensor:
