@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from . import copying
-from .fields import is_wrapper_class
+from .fields import is_wrapper, is_wrapper_class, map_inner
 from .policy import Fallback, Gradients
 from .private import accept_plain_tangents, never_compile
 
@@ -33,6 +33,7 @@ class Compilable(torch.Tensor):
 
     fallback: ClassVar[Any]
     gradients: ClassVar[Any]
+    declaration: ClassVar[Any]
     to_plain: Any
     __tensor_flatten__: Any
     __tensor_unflatten__: Any
@@ -42,6 +43,15 @@ class Compilable(torch.Tensor):
 
     def __coerce_tangent_metadata__(self) -> Any:
         """What stands for the gradient of an output like this one while a backward is traced."""
+        single = type(self).declaration.single
+        if (
+            type(self).gradients is not Gradients.PLAIN
+            and single is not None
+            and is_wrapper(getattr(self, single.name))
+        ):
+            return map_inner(
+                self, lambda inner: inner.__coerce_tangent_metadata__()
+            )  # the gradient of the layers below
         if type(self).gradients is not Gradients.PLAIN:
             return self
         from .tangent import Tangent  # a wrapper class itself, so it stands above this module
