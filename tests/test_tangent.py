@@ -145,7 +145,6 @@ def test_any_class_with_plain_gradients() -> None:
     assert torch.equal(p.grad, q.grad)
 
 
-@pytest.mark.xfail(reason="the tangent of a wrapper around one with plain gradients is traced as if those were wrapped")
 def test_a_class_with_gradients_of_its_own_keeps_them() -> None:
     p = nn.Parameter(LoggingTensor(ScaledInt8Tensor.quantize(torch.randn(4, 8))))
     out = torch.compile(lambda p: p.clone(), backend="aot_eager", fullgraph=True)(p)
