@@ -425,6 +425,5 @@ def test_codes_are_made_on_the_device_of_the_activations(activation: str, rows: 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_halves_are_joined_on_the_device_of_the_products(rows: int) -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        product = joined(torch.empty(2 * rows, 8, device="cuda"))
-    assert (product.device.type, product.shape) == ("cuda", (rows, 8))
+    product = joined(torch.empty(2 * rows, 8, device="meta"))
+    assert (product.device.type, product.shape) == ("meta", (rows, 8))
