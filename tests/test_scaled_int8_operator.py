@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lamina.subclasses.scaled_int8.errors import ProductError
 from lamina.subclasses.scaled_int8.kernels.activations import encoded, joined
+from lamina.subclasses.scaled_int8.kernels.cuda import cuda_mm
+from lamina.subclasses.scaled_int8.kernels.integers import SUMS_ARE_EXACT
 from lamina.subclasses.scaled_int8.layout import packed
 from lamina.subclasses.scaled_int8.operator import ACTIVATIONS, int8_mm
 
@@ -350,6 +352,25 @@ def test_compiled_forward_and_backward_with_a_dynamic_batch(activation: str, lay
 def test_sums_beyond_int32_are_computed_as_floats() -> None:
     a, qdata = torch.ones(1, 2**18), torch.full((2**18, 2), 127, dtype=torch.int8)
     torch.testing.assert_close(int8_mm(a, qdata, torch.ones(1, 2), None, "int8"), torch.mm(a, qdata.float()))
+
+
+@pytest.mark.skipif(not SUMS_ARE_EXACT, reason="the int8 kernels of this CPU saturate")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kind", SCALES)
+@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("rows", [1, 5, 20])
+def test_arithmetic_of_the_cuda_kernel(rows: int, zero_points: bool, kind: str, activation: str) -> None:
+    """On a CPU, whose operators take the same arguments: without a device nothing else runs it."""
+    torch.manual_seed(0)
+    qdata, plain = payload("columns", 64, 48)
+    shape = scale_shape(kind, 64, 48)
+    scale = torch.rand(shape) * 0.02 + 0.001
+    zero_point = torch.randint(-128, 128, shape, dtype=torch.int8) if zero_points else None
+    a = torch.randn(rows, 64)
+    result = cuda_mm(a, qdata, scale, zero_point, activation)
+    taken = "int8" if activation == "auto" else activation
+    error = (result.double() - a.double() @ decoded(plain, scale, zero_point)).abs()
+    assert (error <= bound(a, plain, scale, zero_point, taken)).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: the CUDA kernel is not run")
