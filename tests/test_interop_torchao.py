@@ -183,6 +183,14 @@ def test_whether_it_stays_symmetric_can_be_chosen() -> None:
         from_torchao(shifted, symmetric=True)
 
 
+@pytest.mark.parametrize("wrong", ["no", 1, 0, torch.tensor(True)], ids=str)
+def test_symmetric_is_a_flag(wrong: Any) -> None:
+    with pytest.raises(QuantizationError, match=r"symmetric = .* is neither True nor False"):
+        from_torchao(theirs(), symmetric=wrong)
+    with pytest.raises(QuantizationError, match=r"symmetric = .* is neither True nor False"):
+        ScaledInt8Config(symmetric=wrong)
+
+
 def test_how_it_rounds_later_can_be_chosen() -> None:
     assert from_torchao(theirs(), rounding="stochastic").rounding == "stochastic"
     with pytest.raises(QuantizationError, match="'upwards' is none of"):
@@ -278,7 +286,7 @@ def test_zero_points_of_other_dtypes() -> None:
 
 @pytest.mark.parametrize("other", [torch.ones(2, 2), ScaledInt8Tensor.quantize(torch.ones(2, 2)), None], ids=str)
 def test_what_is_no_int8tensor(other: Any) -> None:
-    with pytest.raises(QuantizationError, match=r"takes a Int8Tensor \(Int8Tensor\.from_hp makes one\), got a "):
+    with pytest.raises(QuantizationError, match=r"takes an Int8Tensor \(Int8Tensor\.from_hp makes one\), got a "):
         from_torchao(other)
 
 

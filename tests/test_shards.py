@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -107,6 +108,10 @@ def test_what_cannot_be_split_is_refused() -> None:
     tensors, metadata = flatten_state_dict(state_of())
     with pytest.raises(ValueError, match="max_bytes=0"):
         lamina.split_state_dict(tensors, metadata, max_bytes=0)
+    wrong: Any
+    for wrong in ("1GB", 1.5, True, None):
+        with pytest.raises(TypeError, match=f"max_bytes={wrong!r} is {type(wrong).__name__}"):
+            lamina.split_state_dict(tensors, metadata, max_bytes=wrong)
     with pytest.raises(MissingTensorsError):
         lamina.split_state_dict({}, metadata, max_bytes=1)
     with pytest.raises(CheckpointError, match="no key 'lamina'"):

@@ -16,7 +16,7 @@ from ..core.wrapper import WrapperTensor
 from ..logging_tensor import LogHandle
 from .classes import name_of, value_classes, wrapper_class
 from .entries import Entry, Same, Stored, Value, Wrapped, check_tensors, read_entries, write_entries
-from .errors import CheckpointError, listed
+from .errors import MISMATCHED, CheckpointError, listed
 from .memory import Leaf, store, view_of
 from .values import Classes, ValueFormatError, from_json, to_json
 
@@ -219,7 +219,7 @@ class _Reader:
             raise CheckpointError(
                 name,
                 f"{content.cls} refuses what was read: {error}",
-                "The tensors and the metadata are of different checkpoints, or damaged: pass what belongs together.",
+                MISMATCHED,
             ) from error
 
 
@@ -235,7 +235,7 @@ def _as_leaf(name: str, tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
         raise CheckpointError(
             name,
             f"a tensor of dtype {tensor.dtype} can't require grad, as its metadata say",
-            "The tensors and the metadata are of different checkpoints, or damaged: pass what belongs together.",
+            MISMATCHED,
         )
     if entry.parameter:
         return nn.Parameter(tensor, requires_grad=entry.requires_grad)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from ..core.errors import LaminaError
 
+MISMATCHED = "The tensors and the metadata are of different checkpoints, or damaged: pass what belongs together."
+
 
 class CheckpointError(LaminaError, ValueError):
     """A state dict can't be flattened, or what was read can't be made into one. ``entry`` is the name in the state

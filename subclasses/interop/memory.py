@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from .entries import Stored
-from .errors import CheckpointError, listed
+from .errors import MISMATCHED, CheckpointError, listed
 
 
 class Leaf(NamedTuple):
@@ -130,6 +130,6 @@ def view_of(image: torch.Tensor, stored: Stored, entry: str) -> torch.Tensor:
             entry,
             f"the view [size, stride, offset] = {list(stored.view)} lies outside of the tensor {stored.tensor!r} of "
             f"shape {tuple(image.shape)}",
-            "The tensors and the metadata are of different checkpoints, or damaged: pass what belongs together.",
+            MISMATCHED,
         )
     return image.detach().as_strided(size, stride, image.storage_offset() + offset)

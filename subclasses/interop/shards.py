@@ -25,8 +25,11 @@ def split_state_dict(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str,
 
     Raises:
         CheckpointError: as for ``unflatten_state_dict``.
-        ValueError: ``max_bytes`` is not positive.
+        TypeError: ``max_bytes`` is not an int.
+        ValueError: it is not positive.
     """
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool):
+        raise TypeError(f"max_bytes={max_bytes!r} is {type(max_bytes).__name__}: pass a number of bytes, as 5 * 10**9")
     if max_bytes <= 0:
         raise ValueError(f"max_bytes={max_bytes} leaves no room for a tensor: pass a positive number of bytes")
     entries = read_entries(metadata)

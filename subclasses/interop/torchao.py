@@ -17,6 +17,8 @@ from ..scaled_int8 import (
     QuantizationError,
     ScaledInt8Tensor,
 )
+from ..scaled_int8.checks import check_flag
+from ..scaled_int8.granularity import scale_shape
 from .quiet import quiet_import
 
 # In these torchao keeps activations that our tensors do without; each changes what a layer computes.
@@ -49,9 +51,11 @@ def from_torchao(
     Raises:
         QuantizationError: it isn't an ``Int8Tensor``; it quantizes activations in a way that ``ScaledInt8Tensor``
             doesn't; scales or zero points don't fit its ``block_size``; ``symmetric`` is asked for, and there are zero
-            points other than 0.
+            points other than 0, or it is neither True, False nor None.
     """
     _check_is(tensor, _torchao().Int8Tensor, "from_torchao", "Int8Tensor.from_hp makes one")
+    if symmetric is not None:
+        check_flag("symmetric", symmetric)
     chosen = _activation_of(tensor) if activation is None else activation
     if tensor.act_pre_scale is not None:
         raise _not_kept("act_pre_scale", "multiply it into the weight: ScaledInt8Tensor.quantize(w.dequantize() * s)")
@@ -159,7 +163,12 @@ def _int8_kwargs() -> Any:
 
 def _check_is(tensor: Any, cls: type, caller: str, advice: str) -> None:
     if not isinstance(tensor, cls):
-        raise QuantizationError(f"{caller} takes a {cls.__name__} ({advice}), got a {type(tensor).__name__}")
+        wanted, got = _a(cls.__name__), _a(type(tensor).__name__)
+        raise QuantizationError(f"{caller} takes {wanted} ({advice}), got {got}")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
 def _blocks(tensor: Any) -> tuple[int, ...]:
@@ -177,7 +186,7 @@ def _fitted(
     name: str, values: torch.Tensor, shape: tuple[int, ...], blocks: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """A copy of ``values``, one for each block, in ``dtype``."""
-    wanted = tuple(size // block for size, block in zip(shape, blocks, strict=True))
+    wanted = scale_shape(shape, blocks)
     if values.numel() != torch.Size(wanted).numel():
         raise QuantizationError(
             f"{name} of shape {tuple(values.shape)} doesn't fit an Int8Tensor of shape {shape} in blocks of {blocks}, "

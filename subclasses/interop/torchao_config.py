@@ -10,7 +10,7 @@ from torch import nn
 
 from ..parameters import wrap_parameters
 from ..scaled_int8 import Granularity, QuantizationError, ScaledInt8Tensor
-from ..scaled_int8.checks import check_recipe
+from ..scaled_int8.checks import check_flag, check_recipe
 from ..scaled_int8.granularity import PER_ROW
 from .quiet import quiet_import
 from .torchao import own_granularity
@@ -52,9 +52,10 @@ class ScaledInt8Config:
         """Takes torchao's granularities for ours, and checks the recipe.
 
         Raises:
-            QuantizationError: an unknown granularity, rounding or activation.
+            QuantizationError: an unknown granularity, rounding or activation; ``symmetric`` is no bool.
         """
         object.__setattr__(self, "granularity", own_granularity(self.granularity))
+        check_flag("symmetric", self.symmetric)
         check_recipe(self.granularity, torch.float32, self.rounding, self.activation)
 
     def quantize(self, values: torch.Tensor) -> ScaledInt8Tensor:
