@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from int8_chains import block_numbers, check_inner, divisors, draw_step, flatten, outcome, values_of, view, weights
 
 import lamina
-from lamina import GridError, PerBlock, PerGroup, PerRow, PerTensor, ScaledInt8Tensor
+from lamina import Granularity, GridError, PerBlock, PerGroup, PerRow, PerTensor, ScaledInt8Tensor
 
 
 def blocks_for(numbers: torch.Tensor) -> tuple[int, ...] | None:
@@ -189,6 +189,22 @@ def test_as_strided_of_nothing_at_all() -> None:
     """Its strides may lead anywhere."""
     w = ScaledInt8Tensor.quantize(torch.randn(4, 6))
     assert values_of(w.as_strided((0, 2, 4), (0, 0, 6), 6)).shape == (0, 2, 4)
+
+
+@pytest.mark.parametrize("granularity", [PerRow(), PerTensor(), PerBlock((2, -1)), PerGroup(4)], ids=str)
+@pytest.mark.parametrize(("size", "offset"), [((4, 0), None), ((8, 0), 24), ((0, 0), 16)])
+def test_as_strided_of_an_empty_view(size: tuple[int, int], offset: int | None, granularity: Granularity) -> None:
+    w = ScaledInt8Tensor.quantize(torch.randn(10, 8), granularity)[:, 8:]
+    shown = w.as_strided(size, (8, 1), offset)
+    assert type(shown) is ScaledInt8Tensor
+    assert (shown.shape, shown.granularity) == (size, w.granularity)
+    check_inner(shown)
+
+
+def test_compiled_empty_views_stay_int8() -> None:
+    w = ScaledInt8Tensor.quantize(torch.randn(4, 8))
+    compiled = torch.compile(lambda w: w[:, 8:][1:], backend="aot_eager")
+    assert type(compiled(w)) is ScaledInt8Tensor
 
 
 def test_as_strided_looks_at_the_offset() -> None:

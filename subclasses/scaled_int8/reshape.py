@@ -122,6 +122,9 @@ def as_strided(
     if set(self.blocks) <= {WHOLE}:  # one scale, which any view shares
         rank, geometry = len(size), applied(op, size, stride, storage_offset)
         return viewed(self, geometry, lambda scale: scale.reshape((1,) * rank), (WHOLE,) * rank, cuts=True)
+    narrowed = _narrowed(self.shape, self.blocks, size) if 0 in size else None
+    if narrowed is not None:
+        return _replayed(self, narrowed, size)
     return ScaledInt8Tensor.super_rule(op)(self, size, stride, storage_offset)
 
 
@@ -188,6 +191,14 @@ def _reordered(own: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> lis
             return None
         cuts.append(Cut(0, 1, fits[0]))
     return cuts if len(own) == len(wanted) else None
+
+
+def _narrowed(own: Sequence[int], blocks: Sequence[int], size: Sequence[int]) -> list[Cut] | None:
+    """Of an empty view only the size shows: the first values, or blocks, of each dim are as right as those it is at."""
+    if len(own) != len(size):
+        return None
+    fit = all(n <= room and (b == WHOLE or n % b == 0) for n, room, b in zip(size, own, blocks, strict=True))
+    return [Cut(0, 1, dim) for dim in range(len(own))] if fit else None
 
 
 def _fits(wanted: tuple[int, int], room: int, stride: int) -> bool:
