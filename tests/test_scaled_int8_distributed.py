@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,16 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def train_sharded(rank: int, world: int, port: int, recipe: str, name: str, done: str) -> None:
+def train_sharded(rank: int, world: int, port: int, cases: list[tuple[str, str]], done: str) -> None:
     join(rank, world, port)
+    for recipe, name in cases:
+        check_sharded(world, recipe, name)
+    if rank == 0:
+        Path(done).write_text("done")
+    dist.destroy_process_group()
+
+
+def check_sharded(world: int, recipe: str, name: str) -> None:
     whole, sharded = make(recipe), make(recipe)
     fully_shard(sharded, mesh=init_device_mesh("cpu", (world,)))
     optimizers = [OPTIMIZERS[name](m.parameters(), lr=0.05) for m in (whole, sharded)]
@@ -58,18 +67,14 @@ def train_sharded(rank: int, world: int, port: int, recipe: str, name: str, done
     assert shard.shape == (16 // world, 8)
     assert recipe_of(shard) == recipe_of(whole[0].weight)
     assert torch.equal(values_of(sharded[0].weight.full_tensor()), values_of(whole[0].weight))
-    if rank == 0:
-        Path(done).write_text("done")
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("world", "recipe", "name"),
-    [(1, "row", "SGD"), (2, "row", "AdamW"), (2, "group asymmetric", "SGD")],
+    ("world", "cases"), [(1, [("row", "SGD")]), (2, [("row", "AdamW"), ("group asymmetric", "SGD")])]
 )
-def test_sharded_equals_unsharded(world: int, recipe: str, name: str, tmp_path: Path) -> None:
+def test_sharded_equals_unsharded(world: int, cases: list[tuple[str, str]], tmp_path: Path) -> None:
     done = tmp_path / "done"
-    mp.spawn(train_sharded, (world, free_port(), recipe, name, str(done)), nprocs=world)
+    mp.spawn(train_sharded, (world, free_port(), cases, str(done)), nprocs=world)
     assert done.read_text() == "done"
 
 
@@ -83,8 +88,16 @@ def test_a_scale_of_the_whole_tensor_is_refused() -> None:
         w.fsdp_pre_all_gather(Mesh(), torch.Size([8, 8]), (8, 1), None, None)
 
 
-def train_replicated(rank: int, world: int, port: int, recipe: str, done: str) -> None:
+def train_replicated(rank: int, world: int, port: int, recipes: list[str], done: str) -> None:
     join(rank, world, port)
+    for recipe in recipes:
+        check_replicated(rank, recipe)
+    if rank == 0:
+        Path(done).write_text("done")
+    dist.destroy_process_group()
+
+
+def check_replicated(rank: int, recipe: str) -> None:
     model, reference = make(recipe), make(recipe)
     if rank:
         with torch.no_grad():
@@ -99,42 +112,36 @@ def train_replicated(rank: int, world: int, port: int, recipe: str, done: str) -
     reference(x).square().mean().backward()
     assert type(model[0].weight.grad) is torch.Tensor
     torch.testing.assert_close(model[0].weight.grad, reference[0].weight.grad, rtol=0.02, atol=1e-3)
-    if rank == 0:
-        Path(done).write_text("done")
-    dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("recipe", ["row", "group asymmetric"])
-def test_replicas_start_from_one_model(recipe: str, tmp_path: Path) -> None:
+def test_replicas_start_from_one_model(tmp_path: Path) -> None:
     done = tmp_path / "done"
-    mp.spawn(train_replicated, (2, free_port(), recipe, str(done)), nprocs=2)
+    mp.spawn(train_replicated, (2, free_port(), ["row", "group asymmetric"], str(done)), nprocs=2)
     assert done.read_text() == "done"
 
 
 def receive(inbox: Any, outbox: Any) -> None:
-    w = inbox.get()
-    outbox.put((type(w), recipe_of(w), w.requires_grad, values_of(w).sum().item()))
-    with torch.no_grad():
-        w.fill_(2.0)
-    outbox.put("written")
-    inbox.get()
+    while (w := inbox.get()) is not None:
+        outbox.put((type(w), recipe_of(w), w.requires_grad, values_of(w).sum().item()))
+        with torch.no_grad():
+            w.fill_(2.0)
+        outbox.put("written")
 
 
-@pytest.mark.parametrize("recipe", ["row", "group asymmetric"])
-@pytest.mark.parametrize("trainable", [True, False])
-def test_a_queue_shares_the_payload(recipe: str, trainable: bool) -> None:
-    w = nn.Parameter(quantized(torch.randn(4, 8), recipe), requires_grad=trainable)
-    wanted = (ScaledInt8Tensor, recipe_of(w), trainable, values_of(w).sum().item())
+def test_a_queue_shares_the_payload() -> None:
     context = mp.get_context("spawn")
     inbox, outbox = context.Queue(), context.Queue()
     process = context.Process(target=receive, args=(inbox, outbox))
     process.start()
-    inbox.put(w)
-    assert outbox.get(timeout=120) == wanted
-    assert outbox.get(timeout=120) == "written"
+    for recipe, trainable in itertools.product(["row", "group asymmetric"], [True, False]):
+        w = nn.Parameter(quantized(torch.randn(4, 8), recipe), requires_grad=trainable)
+        wanted = (ScaledInt8Tensor, recipe_of(w), trainable, values_of(w).sum().item())
+        inbox.put(w)
+        assert outbox.get(timeout=120) == wanted
+        assert outbox.get(timeout=120) == "written"
+        assert bool((values_of(w) - 2).abs().max() <= 0.01), (recipe, trainable)
     inbox.put(None)
     process.join()
-    assert bool((values_of(w) - 2).abs().max() <= 0.01)
 
 
 @pytest.mark.parametrize("recipe", ["row", "group asymmetric"])
