@@ -28,6 +28,10 @@ accept_plain_tangents(from_plain_tangent)
 never_compile(from_plain_tangent)
 
 
+def _tangent_of(wrapper: Any) -> Any:
+    return wrapper.__coerce_tangent_metadata__()
+
+
 class Compilable(torch.Tensor):
     """The part of ``WrapperTensor`` that AOTAutograd calls."""
 
