@@ -157,15 +157,15 @@ def test_a_compiled_step_is_the_eager_one(cls: Any, way: dict[str, Any], recipe:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", [optim.SGD, optim.AdamW])
-def test_a_step_compiled_by_inductor_is_the_eager_one(cls: Any) -> None:
+def test_a_step_compiled_by_inductor_is_the_eager_one() -> None:
+    """Of AdamW: decay, moments and the write. The others differ in the graph, which the test above compares."""
     ours = pair("group asymmetric")[0]
     other = [nn.Parameter(p.detach().clone()) for p in ours]
     for p, q in zip(ours, other, strict=True):
         p.grad = torch.randn(4, 8)
         q.grad = p.grad.clone()
-    cls(ours, lr=0.1).step()
-    torch.compile(cls(other, lr=0.1).step)()
+    optim.AdamW(ours, lr=0.1).step()
+    torch.compile(optim.AdamW(other, lr=0.1).step)()
     for p, q in zip(ours, other, strict=True):
         assert bool(((values_of(p) - values_of(q)).abs() <= 1.01 * step_of(q.detach())).all())
 
