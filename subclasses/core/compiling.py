@@ -48,16 +48,9 @@ class Compilable(torch.Tensor):
     def __coerce_tangent_metadata__(self) -> Any:
         """What stands for the gradient of an output like this one while a backward is traced."""
         single = type(self).declaration.single
-        if (
-            type(self).gradients is not Gradients.PLAIN
-            and single is not None
-            and is_wrapper(getattr(self, single.name))
-        ):
-            return map_inner(
-                self, lambda inner: inner.__coerce_tangent_metadata__()
-            )  # the gradient of the layers below
-        if type(self).gradients is not Gradients.PLAIN:
-            return self
+        if type(self).gradients is Gradients.SAME:  # and below it, the gradient of what it holds
+            holds_wrapper = single is not None and is_wrapper(getattr(self, single.name))
+            return map_inner(self, _tangent_of) if holds_wrapper else self
         from .tangent import Tangent  # a wrapper class itself, so it stands above this module
 
         return Tangent._generated.make(Tangent, self.to_plain())
