@@ -97,7 +97,8 @@ def _check(
             f"lamina::int8_mm: a is {a.dtype}, qdata {qdata.dtype} and scale {scale.dtype}; a has to be one of "
             f"{FLOATING}, qdata torch.int8 and scale torch.float32"
         )
-    if not all(n == parts or (parts > 0 and n % parts == 0) for n, parts in zip(qdata.shape, scale.shape, strict=True)):
+    (rows, columns), (groups, sets) = qdata.shape, scale.shape  # no loop: each costs 1 us
+    if (rows != groups and (groups == 0 or rows % groups)) or (columns != sets and (sets == 0 or columns % sets)):
         raise ProductError(
             f"lamina::int8_mm: scale has shape {tuple(scale.shape)}; along each dim it has to divide qdata's "
             f"{tuple(qdata.shape)}"
@@ -107,7 +108,8 @@ def _check(
             f"lamina::int8_mm: zero_point is {zero_point.dtype} of shape {tuple(zero_point.shape)}; it has to be "
             f"torch.int8, of scale's shape {tuple(scale.shape)}"
         )
-    if any(t is not None and t.device != a.device for t in (qdata, scale, zero_point)):
+    device = a.device
+    if qdata.device != device or scale.device != device or (zero_point is not None and zero_point.device != device):
         raise ProductError("lamina::int8_mm: a, qdata, scale and zero_point have to be on one device")
 
 

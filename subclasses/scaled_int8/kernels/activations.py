@@ -39,8 +39,8 @@ _OFFSETS = {key: torch.tensor([[number]]) for key, number in _NUMBERS.items()}
 
 
 def peaks(a: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude of each row, of shape (M, 1). NaN where the row has one."""
-    return a.abs().amax(1, keepdim=True)
+    """The largest magnitude of each row, of shape (M, 1). NaN where the row has one. ``a.abs()`` would need memory."""
+    return torch.maximum(a.amax(1, keepdim=True), a.amin(1, keepdim=True).neg_())
 
 
 class Steps(NamedTuple):
