@@ -120,6 +120,8 @@ def test_every_written_result_of_torch_is_matched_to_an_argument() -> None:
             continue
         for name in packet.overloads():
             op = getattr(packet, name)
+            if any("Dict[" in str(argument.type) for argument in op._schema.arguments):
+                continue  # TorchScript's own, which is never dispatched; in dir(aten) once some test has looked it up
             for result, schema in zip(facts_of(op).results, op._schema.returns, strict=True):
                 if schema.alias_info is None or "Tensor" not in str(schema.type):
                     continue
