@@ -582,3 +582,15 @@ def test_the_command_has_its_help() -> None:
     shown = CliRunner().invoke(lamina.commands.app, ["bench", "int8", "--help"])
     assert shown.exit_code == 0
     assert "--step" in shown.stdout
+
+
+def test_a_peer_that_would_crash_the_process_is_a_gap() -> None:
+    problem = Problem(16, 1003, "bfloat16", 4)
+    activations = torch.randn(4, 1003, dtype=torch.bfloat16)
+    trial = Trial(Built(named(TORCHAO_WEIGHT_ONLY), problem.layer), problem, COMPILED)
+    gap = trial.prepare(activations, References(activations))
+    assert isinstance(gap, Gap)
+    assert "crashes" in gap.reason
+    for other in (replace(problem, rows=1), replace(problem, dtype="float32"), replace(problem, inputs=1024)):
+        assert peers.known_crash(TORCHAO_WEIGHT_ONLY, other, COMPILED) is None
+    assert peers.known_crash(TORCHAO_WEIGHT_ONLY, problem, EAGER) is None

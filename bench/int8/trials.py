@@ -13,6 +13,7 @@ from ..compiler import COMPILED, CountingInductor
 from ..timing import Variant
 from ..trials import Gap, WrongResultError, reason_of
 from .accuracy import References, decibels
+from .peers import known_crash
 from .problems import Layer, Problem
 from .results import Decibels
 from .subjects import Subject, dequantized
@@ -54,6 +55,9 @@ class Trial:
 
     def prepare(self, activations: Tensor, references: References) -> Passed | Gap:
         """The checked variant, compiled if it is to be; or a gap with the reason."""
+        crash = known_crash(self.built.subject.name, self.problem, self.mode)
+        if crash:
+            return Gap(self.problem.name, self.built.subject.name, 1, self.mode, crash)
         try:
             with torch.no_grad():
                 return self._passed(activations, references)
