@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -14,11 +15,12 @@ _TALKATIVE = ("torchao", "torch.utils._pytree")
 
 
 def quiet_import(name: str) -> ModuleType:
-    """The module ``name``. What its import logs as a warning isn't shown; errors are."""
+    """The module ``name``. What its import warns of, or logs as a warning, isn't shown; errors are."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    with errors_only(*_TALKATIVE):
+    with errors_only(*_TALKATIVE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return importlib.import_module(name)
 
 
