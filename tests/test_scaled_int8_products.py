@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 import lamina
-from lamina import ScaledInt8Tensor
+from lamina import QuantizationError, ScaledInt8Tensor
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -241,3 +241,18 @@ def test_batched_products_agree_with_the_dequantized_ones() -> None:
     q, x = ScaledInt8Tensor.quantize(torch.randn(2, 5, 7)), torch.randn(2, 7, 3)
     assert torch.equal(torch.bmm(q, x), torch.bmm(q.dequantize(), x))
     assert torch.equal(torch.einsum("bij,bjk->bik", q, x), torch.einsum("bij,bjk->bik", q.dequantize(), x))
+
+
+@pytest.mark.parametrize("activation", ["float", "int16", "int8", "auto"])
+def test_another_activation_is_a_view_through_which_gradients_and_writes_go(activation: str) -> None:
+    weight = torch.nn.Parameter(ScaledInt8Tensor.quantize(torch.randn(6, 8)))
+    other = weight.with_activation(activation)
+    assert (type(other), other.activation, weight.activation) == (ScaledInt8Tensor, activation, "float")
+    F.linear(torch.randn(3, 8), other).sum().backward()
+    assert type(weight.grad) is torch.Tensor
+    assert weight.grad.shape == (6, 8)
+    with torch.no_grad():
+        weight[:, :3].with_activation(activation).fill_(5.0)  # shares its scales with the other columns
+    assert float((weight.detach().dequantize()[:, :3] - 5).abs().max()) <= 5 / 254
+    with pytest.raises(QuantizationError, match="int4"):
+        weight.with_activation("int4")

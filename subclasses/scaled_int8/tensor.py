@@ -195,14 +195,15 @@ class ScaledInt8Tensor(WrapperTensor):
         return self.remade(made, partial=False)
 
     def with_activation(self, activation: str) -> ScaledInt8Tensor:
-        """A view of this tensor whose matrix products take their other operand as ``activation`` says.
+        """A view of this tensor whose matrix products take their other operand as ``activation`` says. Differentiable.
 
         Raises:
             QuantizationError: there is no such activation.
         """
         check_recipe(self.granularity, self.logical_dtype, self.rounding, activation)
-        view: Any = self.detach()
-        return view.remade(view.matrix(), activation=activation)  # type: ignore[no-any-return]
+        view: Any = torch.ops.aten.alias.default(self)  # not remade: a write to a partial view has to find its source
+        view.activation = activation
+        return view  # type: ignore[no-any-return]
 
     def stage(self, values: torch.Tensor) -> Callable[[], None]:
         """Requantizes ``values`` (broadcast to the shape of this tensor), to be written into the inner tensors. The
