@@ -448,3 +448,10 @@ def test_codes_are_made_on_the_device_of_the_activations(activation: str, rows: 
 def test_halves_are_joined_on_the_device_of_the_products(rows: int) -> None:
     product = joined(torch.empty(2 * rows, 8, device="meta"))
     assert (product.device.type, product.shape) == ("meta", (rows, 8))
+
+
+@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="this CPU has no VNNI instructions")
+@pytest.mark.skipif("ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN is told to leave instructions out")
+def test_a_cpu_with_vnni_sums_exactly() -> None:
+    """Else all tests of packed weights would be skipped, and none would say so."""
+    assert SUMS_ARE_EXACT
