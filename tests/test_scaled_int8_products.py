@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 import lamina
 from lamina import QuantizationError, ScaledInt8Tensor
+from lamina.subclasses.scaled_int8 import products
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -43,12 +44,20 @@ def assert_product(
     assert bool(((out.double() - wanted).abs() <= rounding * magnitude).all())
 
 
+@pytest.fixture(autouse=True, params=["operator", "decoded"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All products here are small: once as they are, once as if every weight were large."""
+    if request.param == "operator":
+        monkeypatch.setattr(products, "SMALL", -1)
+
+
 @contextmanager
 def runs(*ops: Any) -> Iterator[None]:
-    """Each of ``ops`` runs by its rule inside, nothing falls back, and no weight is decoded."""
+    """Each of ``ops`` runs by its rule inside, nothing falls back, and no large weight is decoded."""
     table = lamina.op_table(ScaledInt8Tensor)
     before = [table[op].hits for op in ops]
-    with lamina.strict(), mock.patch.object(ScaledInt8Tensor, "decode", side_effect=AssertionError("decoded")):
+    undone = mock.patch.object(ScaledInt8Tensor, "decode", side_effect=AssertionError("decoded"))
+    with lamina.strict(), nullcontext() if products.SMALL >= 0 else undone:
         yield
     for op, hits in zip(ops, before, strict=True):
         assert table[op].how.value == "exact rule"
@@ -256,3 +265,22 @@ def test_another_activation_is_a_view_through_which_gradients_and_writes_go(acti
     assert float((weight.detach().dequantize()[:, :3] - 5).abs().max()) <= 5 / 254
     with pytest.raises(QuantizationError, match="int4"):
         weight.with_activation("int4")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ["float", "int16"])
+def test_only_small_weights_are_decoded(activation: str, dtype: torch.dtype) -> None:
+    """Forward and backward, eager and compiled: where values are floats of 32 bits or more and can be decoded at once,
+    all other products are the operator's."""
+    weight = torch.nn.Parameter(ScaledInt8Tensor.quantize(torch.randn(5, 7).to(dtype), activation=activation))
+    x = torch.randn(4, 7).to(dtype).requires_grad_()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, weight)
+
+    for run in (step, torch.compile(step, backend="aot_eager", fullgraph=True)):
+        run(x).sum().backward()  # compiles
+        with torch.profiler.profile() as seen:
+            run(x).sum().backward()
+        decoded = activation == "float" and dtype in (torch.float32, torch.float64) and products.SMALL >= 0
+        assert [event.name for event in seen.events()].count("lamina::int8_mm") == (0 if decoded else 2)

@@ -151,8 +151,7 @@ def _range(exact: torch.Tensor, blocks: Sequence[int], symmetric: bool) -> tuple
     """The ends of each block's range, zero included. ``exact`` is split."""
     low, high = _reduced(torch.amin, exact, blocks), _reduced(torch.amax, exact, blocks)
     if symmetric:
-        high = torch.maximum(-low, high)
-        return -high, high
+        return low, torch.maximum(-low, high)
     return low.clamp(max=0), high.clamp(min=0)
 
 

@@ -79,15 +79,25 @@ def encoded(a: torch.Tensor, inverse_step: torch.Tensor | float, halves: bool, u
     With ``halves`` the result is (2 M, K): the high halves of all rows, then the low ones. ``inverse_step`` is a number
     where there is one row, else of shape (M, 1).
     """
-    offset = _OFFSETS[halves, unsigned]
     if isinstance(inverse_step, float):
-        bits = torch.add(offset, a, alpha=inverse_step).view(torch.int32)
+        bits = torch.add(_OFFSETS[halves, unsigned], a, alpha=inverse_step).view(torch.int32)
     else:
         bits = (a * inverse_step).add_(_NUMBERS[halves, unsigned]).view(torch.int32)
     if halves:
-        # The low byte, read as signed, is l; what is left over for h is rounded to the nearest.
-        bits = torch.cat(((bits if unsigned else bits + UNSIGNED_ZERO) >> _BYTE, bits))
+        return _halves(bits, unsigned)
     return bits.byte() if unsigned else bits.char()
+
+
+def _halves(bits: torch.Tensor, unsigned: bool) -> torch.Tensor:
+    """The low byte, read as signed, is l; what is left over for h is rounded to the nearest. Overwrites ``bits``."""
+    dtype = torch.uint8 if unsigned else torch.int8
+    if bits.shape[0] == 1:  # fewer calls
+        return torch.cat(((bits if unsigned else bits + UNSIGNED_ZERO) >> _BYTE, bits)).to(dtype)
+    low = bits.to(dtype)
+    if not unsigned:
+        bits += UNSIGNED_ZERO
+    bits >>= _BYTE
+    return torch.cat((bits.to(dtype), low))
 
 
 def sums(codes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
