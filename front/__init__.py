@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import modes
+from . import conformance, modes
 from .subclasses.core.errors import (
     CodecError,
     DataDependentError,
@@ -146,6 +146,7 @@ __all__ = [
     "WrapResultError",
     "WrapperTensor",
     "assert_wrapped",
+    "conformance",
     "flatten_state_dict",
     "from_torchao",
     "leaf_tensors",

@@ -1,0 +1,29 @@
+"""The conformance kit: one call says whether a tensor subclass holds.
+
+``check_subclass`` runs every check on a class; ``conformance_tests`` makes pytest tests of them; ``lamina check`` is
+the same on the command line. Reading order: outcome, subject, check, report, process, run; then the checks, a module
+for each group.
+"""
+
+from .check import Check, every_check
+from .outcome import KnownLimit, MismatchError, NotApplicable
+from .pytest_entry import conformance_tests
+from .report import Report, Result, Status
+from .run import check_subclass
+from .subject import Kind, Subject, SubjectError
+
+__all__ = [
+    "Check",
+    "Kind",
+    "KnownLimit",
+    "MismatchError",
+    "NotApplicable",
+    "Report",
+    "Result",
+    "Status",
+    "Subject",
+    "SubjectError",
+    "check_subclass",
+    "conformance_tests",
+    "every_check",
+]

@@ -1,0 +1,54 @@
+"""How a check ends, other than by returning: it raises one of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_WIDTH = 240
+
+
+class MismatchError(AssertionError):
+    """A call that does not do what it has to. It carries the call, what was expected of it, and what came."""
+
+    def __init__(self, call: str, expected: Any, got: Any) -> None:
+        self.call, self.expected, self.got = call, shown(expected), shown(got)
+        super().__init__(f"{self.call}\n  expected {self.expected}\n  got      {self.got}")
+
+
+class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error
+    """The behaviour can't mean anything for this class, or can't be tried on this machine. It carries the reason."""
+
+
+class KnownLimit(Exception):  # noqa: N818 - an outcome, not an error
+    """What torch itself gets wrong with every wrapper: the reason, or a link to the report."""
+
+
+def shown(value: Any) -> str:
+    """``value`` in one short line. Of a tensor class only metadata: to print its values may be what is broken."""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, BaseException):
+        text = f"{type(value).__name__}: {first_line(value)}"
+    elif isinstance(value, torch.Tensor):
+        text = _tensor(value)
+    elif isinstance(value, (list, tuple)):
+        text = f"[{', '.join(map(shown, value))}]"
+    elif isinstance(value, type):
+        text = value.__name__
+    else:
+        text = repr(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that is not empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
+def _tensor(value: torch.Tensor) -> str:
+    dtype = str(value.dtype).removeprefix("torch.")
+    text = f"{type(value).__name__} {dtype}{list(value.shape)}"
+    small = type(value) is torch.Tensor and value.numel() <= 6 and value.device.type == "cpu"
+    return f"{text} = {value.tolist()}" if small else text

@@ -1,0 +1,222 @@
+"""The class under test: how to make an instance, and how to read the values that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+from ..subclasses.core.policy import Fallback
+from ..subclasses.core.private import map_nested
+from ..subclasses.core.wrapper import WrapperTensor
+from .outcome import MismatchError, first_line
+
+Make = Callable[[torch.Tensor], torch.Tensor]
+Decode = Callable[[Any], torch.Tensor]
+
+CPU = torch.device("cpu")
+
+
+class Kind(Enum):
+    """What instances of a class stand for."""
+
+    TRANSPARENT = "transparent"
+    """The values of the inner tensor: all ops give the bits that they give on it."""
+    REPRESENTATION = "representation"
+    """Values that ``decode`` computes: ops give what they give on decoded operands."""
+    FAKE = "fake"
+    """No values: ops give the metadata that they give on real tensors."""
+
+
+class SubjectError(ValueError):
+    """The class, or its ``make``, can't be checked at all. The text says what to pass."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``make(plain)`` builds an instance; ``decode(instance)`` is the plain tensor of its values.
+
+    ``rtol``: the relative error allowed where sums are taken in another order or products are approximate, of the
+    largest magnitude; None: torch's own for the dtype.
+    """
+
+    cls: type[torch.Tensor]
+    make: Make
+    kind: Kind
+    decode: Decode
+    device: torch.device = CPU
+    rtol: float | None = None
+
+    def plain(self, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+        """Values to wrap: the same for the same arguments, normal ones, or 0 to 9 for integers."""
+        generator = torch.Generator().manual_seed(seed)
+        if dtype.is_floating_point or dtype.is_complex:
+            values = torch.randn(shape, generator=generator, dtype=torch.float64)
+            if dtype.is_complex:
+                values = torch.complex(values, torch.randn(shape, generator=generator, dtype=torch.float64))
+        else:
+            values = torch.randint(0, 2 if dtype is torch.bool else 10, shape, generator=generator)
+        return values.to(self.device, dtype)
+
+    def new(self, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0, grad: bool = False) -> Any:
+        """An instance of ``plain(...)``. It is a leaf that requires grad, if asked."""
+        return self.wrap(self.plain(*shape, dtype=dtype, seed=seed), grad=grad)
+
+    def wrap(self, plain: torch.Tensor, *, grad: bool = False) -> Any:
+        """An instance that stands for ``plain``: a copy of it, so that the two share no memory."""
+        made = self.make(plain.detach().clone())
+        if not isinstance(made, self.cls):
+            raise MismatchError(f"make({list(plain.shape)})", self.cls, type(made))
+        return made.detach().requires_grad_() if grad else made
+
+    def takes(self, plain: torch.Tensor) -> bool:
+        """Whether ``make`` accepts such a tensor. A class for floats, or for matrices, need not take others."""
+        try:
+            self.wrap(plain)
+        except Exception:  # noqa: BLE001 - whatever make raises, it says no
+            return False
+        return True
+
+    def is_instance(self, value: Any) -> bool:
+        """Whether it is of the class; a Parameter that holds one is."""
+        return isinstance(value, self.cls)
+
+    def values(self, value: Any) -> Any:
+        """The plain tensors that ``value`` stands for; anything else, in lists too, stays."""
+        return map_nested(lambda each: self.decode(each).detach() if self.is_instance(each) else each, value)
+
+    def reference(self, plain: torch.Tensor) -> torch.Tensor:
+        """The values that an instance made of ``plain`` stands for: what an op has to be compared with."""
+        values: torch.Tensor = self.values(self.wrap(plain))
+        return values.clone()
+
+    def same(self, call: str, got: Any, expected: Any, *, loosely: bool = False) -> None:
+        """Compare a result, of the class or plain, with the plain one: type of container, shape, dtype and values.
+
+        Bits have to agree; ``loosely``, or where ``rtol`` is set, values within a tolerance.
+
+        Raises:
+            MismatchError: they differ. It names ``call``.
+        """
+        if isinstance(expected, (list, tuple)):
+            if not isinstance(got, (list, tuple)) or len(got) != len(expected):
+                raise MismatchError(call, f"{len(expected)} results", got)
+            for index, (one, wanted) in enumerate(zip(got, expected, strict=True)):
+                self.same(f"{call}[{index}]", one, wanted, loosely=loosely)
+        elif isinstance(expected, torch.Tensor):
+            self._same_tensor(call, got, expected, loosely)
+        elif got != expected or type(got) is not type(expected):
+            raise MismatchError(call, expected, got)
+
+    def _same_tensor(self, call: str, got: Any, expected: torch.Tensor, loosely: bool) -> None:
+        if not isinstance(got, torch.Tensor):
+            raise MismatchError(call, expected, got)
+        facts = [(tuple(each.shape), each.dtype, each.device) for each in (got, expected)]
+        if facts[0] != facts[1]:
+            raise MismatchError(call, "shape {}, {}, {}".format(*facts[1]), "shape {}, {}, {}".format(*facts[0]))
+        if self.kind is Kind.FAKE:
+            return
+        values = self.values(got).detach()
+        if type(values) is not torch.Tensor:
+            raise MismatchError(call, f"an instance of {self.cls.__name__} or a plain tensor", type(got))
+        if tuple(values.shape) != tuple(got.shape):
+            raise MismatchError(call, f"values of shape {tuple(got.shape)}", f"values of shape {tuple(values.shape)}")
+        self._same_values(call, values, expected.detach(), loosely)
+
+    def _same_values(self, call: str, values: torch.Tensor, expected: torch.Tensor, loosely: bool) -> None:
+        tolerance: dict[str, Any] = {"rtol": 0.0, "atol": 0.0}
+        if loosely or self.rtol is not None:
+            if self.rtol is None:
+                tolerance = {}
+            else:
+                peak = float(expected.abs().amax()) if expected.numel() else 0.0
+                tolerance = {"rtol": 0.0, "atol": self.rtol * peak}
+        try:
+            torch.testing.assert_close(values, expected, equal_nan=True, **tolerance)
+        except AssertionError as error:
+            detail = "; ".join(line.strip() for line in str(error).splitlines()[1:] if line.strip())
+            raise MismatchError(call, expected, f"{first_line(error)} {detail}") from None
+
+
+def subject_of(
+    cls: Any,
+    make: Make | None = None,
+    *,
+    kind: Kind | str | None = None,
+    decode: Decode | None = None,
+    device: Any = "cpu",
+    rtol: float | None = None,
+) -> Subject:
+    """The subject for a class; what is not given is found out.
+
+    Raises:
+        SubjectError: ``cls`` is no tensor subclass, or there is no way to make one, or to read its values.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, torch.Tensor)) or cls is torch.Tensor:
+        raise SubjectError(f"{cls!r} is no subclass of torch.Tensor")
+    if make is None:
+        if not issubclass(cls, WrapperTensor):
+            raise SubjectError(f"{cls.__name__} has no from_plain: pass make, a function from a plain tensor to one")
+        make = cls.from_plain
+    instance = _first(cls, make, torch.device(device))
+    decode = decode or decoder_of(cls)
+    kind = Kind(kind) if kind is not None else _kind_of(cls, instance)
+    return Subject(cls, make, kind, decode, torch.device(device), rtol)
+
+
+def _first(cls: type[torch.Tensor], make: Make, device: torch.device) -> torch.Tensor:
+    plain = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).to(device)
+    try:
+        instance = make(plain)
+    except Exception as error:
+        text = f"make raised {type(error).__name__} for a float32 tensor of shape (4, 8): {first_line(error)}"
+        raise SubjectError(text) from error
+    if not isinstance(instance, cls):
+        raise SubjectError(f"make returned a {type(instance).__name__}, no {cls.__name__}")
+    return instance
+
+
+def decoder_of(cls: type[torch.Tensor]) -> Decode:
+    """How instances of ``cls`` are read: ``to_plain``, ``dequantize``, or the first inner tensor, whichever it has."""
+    for name in ("to_plain", "dequantize"):
+        if getattr(cls, name, None) not in (None, getattr(torch.Tensor, name, None)):
+            return lambda instance: getattr(instance, name)()
+    return _first_inner
+
+
+def _first_inner(instance: Any) -> torch.Tensor:
+    inner = inner_tensors(instance)
+    if not inner:
+        raise SubjectError(f"{type(instance).__name__} has no inner tensor that can be found: pass decode")
+    first = inner[0]
+    return first if type(first) is torch.Tensor else decoder_of(type(first))(first)
+
+
+def inner_tensors(instance: Any) -> list[torch.Tensor]:
+    """Those that ``__tensor_flatten__`` names; without it all attributes, of slots too, that are tensors."""
+    flatten = getattr(instance, "__tensor_flatten__", None)
+    if flatten is not None:
+        return [getattr(instance, name) for name in flatten()[0]]
+    slots = [name for each in type(instance).__mro__ for name in getattr(each, "__slots__", ())]
+    found = [getattr(instance, name, None) for name in [*slots, *vars(instance)]]
+    return [each for each in found if isinstance(each, torch.Tensor)]
+
+
+def leaves_of(instance: Any) -> list[torch.Tensor]:
+    """The plain tensors inside, depth first; ``instance`` itself if it is plain."""
+    if type(instance) in (torch.Tensor, torch.nn.Parameter):
+        return [instance]
+    return [leaf for inner in inner_tensors(instance) for leaf in leaves_of(inner)]
+
+
+def _kind_of(cls: type[torch.Tensor], instance: torch.Tensor) -> Kind:
+    if all(leaf.is_meta for leaf in leaves_of(instance)):
+        return Kind.FAKE
+    if issubclass(cls, WrapperTensor):
+        return Kind.TRANSPARENT if cls.fallback is Fallback.UNWRAP else Kind.REPRESENTATION
+    inner = inner_tensors(instance)
+    alike = [each for each in inner if each.shape == instance.shape and each.dtype == instance.dtype]
+    return Kind.TRANSPARENT if inner and len(alike) == len(inner) else Kind.REPRESENTATION

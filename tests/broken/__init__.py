@@ -1,0 +1,1 @@
+"""Classes that are broken on purpose, a module for each group of checks."""
