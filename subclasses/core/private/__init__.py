@@ -30,6 +30,7 @@ from .compiler import (
     on_compiled_calls,
     with_graph_observer,
 )
+from .fakes import FakeTensor, FakeTensorMode
 from .modules import (
     drop_weak_weights,
     forward_hooks,
@@ -66,6 +67,8 @@ from .trees import map_nested
 
 __all__ = [
     "TRACERS",
+    "FakeTensor",
+    "FakeTensorMode",
     "OpOverload",
     "OpOverloadPacket",
     "TorchDispatchMode",
