@@ -31,6 +31,9 @@ class Kind(Enum):
     """No values: ops give the metadata that they give on real tensors."""
 
 
+VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
+
+
 class SubjectError(ValueError):
     """The class, or its ``make``, can't be checked at all. The text says what to pass."""
 
@@ -85,13 +88,28 @@ class Subject:
         return isinstance(value, self.cls)
 
     def values(self, value: Any) -> Any:
-        """The plain tensors that ``value`` stands for; anything else, in lists too, stays."""
-        return map_nested(lambda each: self.decode(each).detach() if self.is_instance(each) else each, value)
+        """The plain tensors that ``value`` stands for; anything else, in lists too, stays. A class of lamina's may give
+        views of another one."""
+        return map_nested(self._value, value)
+
+    def _value(self, each: Any) -> Any:
+        if self.is_instance(each):
+            return self.decode(each).detach()
+        return each.detach().to_plain() if isinstance(each, WrapperTensor) else each
 
     def reference(self, plain: torch.Tensor) -> torch.Tensor:
         """The values that an instance made of ``plain`` stands for: what an op has to be compared with."""
+        if self.kind is Kind.FAKE:
+            return plain.detach().clone()
         values: torch.Tensor = self.values(self.wrap(plain))
         return values.clone()
+
+    def step(self, values: torch.Tensor) -> float:
+        """How far off a write of ``values`` may be: by what the class can represent near them. 0 if all."""
+        if self.kind is not Kind.REPRESENTATION or not values.numel():
+            return 0.0
+        error = (self.reference(values) - values).abs().amax()
+        return float(3 * error + 1e-5 * values.abs().amax())
 
     def same(self, call: str, got: Any, expected: Any, *, loosely: bool = False) -> None:
         """Compare a result, of the class or plain, with the plain one: type of container, shape, dtype and values.
@@ -110,6 +128,48 @@ class Subject:
             self._same_tensor(call, got, expected, loosely)
         elif got != expected or type(got) is not type(expected):
             raise MismatchError(call, expected, got)
+
+    def stored(self, call: str, got: Any, written: torch.Tensor, *, loosely: bool = False) -> None:
+        """Compare ``got``, to which ``written`` was written, with that: within a step of the representation.
+
+        Raises:
+            MismatchError: they differ by more. It names ``call``.
+        """
+        if self.kind is not Kind.REPRESENTATION:
+            self.same(call, got, written, loosely=loosely)
+            return
+        values, written, step = self.values(got), written.detach(), self.step(written.detach())
+        if (values.shape, values.dtype) != (written.shape, written.dtype):
+            raise MismatchError(call, written, values)
+        off = (values - written).abs()
+        if off.numel() and not float(off.amax()) <= step:
+            place = [int(index) for index in torch.unravel_index(off.argmax(), off.shape)]
+            expected = f"{float(written[tuple(place)]):.6g} at {place}, within {step:.2g}"
+            raise MismatchError(call, expected, f"{float(values[tuple(place)]):.6g}")
+
+    def kept(self, call: str, got: Any, original: Any) -> None:
+        """Compare what stands in for ``original`` with it: class, Parameter-ness, requires_grad, context, and the plain
+        tensors inside, bit by bit.
+
+        Raises:
+            MismatchError: they differ. It names ``call``.
+        """
+        if type(got) is not type(original):
+            raise MismatchError(f"type({call})", type(original), type(got))
+        for name, read in _FACTS.items():
+            if (now := read(got)) != (before := read(original)):
+                raise MismatchError(f"{name} of {call}", before, now)
+        leaves = zip(leaves_of(got), leaves_of(original), strict=True)
+        if self.kind is not Kind.FAKE and not all(torch.equal(one, other) for one, other in leaves):
+            raise MismatchError(f"the tensors inside {call}", "those inside the original, bit by bit", "other bits")
+
+    def layer(self, *, grad: bool = True) -> torch.nn.Linear:
+        """``nn.Linear(8, 4)`` whose weight is an instance; its bias is plain."""
+        layer = torch.nn.Linear(8, 4, device=self.device)
+        layer.weight = torch.nn.Parameter(self.new(4, 8), requires_grad=grad)
+        if not self.is_instance(layer.weight):
+            raise MismatchError("nn.Parameter(w)", f"a Parameter that is a {self.cls.__name__}", type(layer.weight))
+        return layer
 
     def _same_tensor(self, call: str, got: Any, expected: torch.Tensor, loosely: bool) -> None:
         if not isinstance(got, torch.Tensor):
@@ -210,6 +270,28 @@ def leaves_of(instance: Any) -> list[torch.Tensor]:
     if type(instance) in (torch.Tensor, torch.nn.Parameter):
         return [instance]
     return [leaf for inner in inner_tensors(instance) for leaf in leaves_of(inner)]
+
+
+def addresses(instance: Any) -> list[int]:
+    """Those of the plain tensors inside that have memory."""
+    return [leaf.data_ptr() for leaf in leaves_of(instance) if leaf.numel() and not leaf.is_meta]
+
+
+def context_of(instance: Any) -> Any:
+    """What ``__tensor_flatten__`` says beside the names of the inner tensors; None without it."""
+    flatten = getattr(instance, "__tensor_flatten__", None)
+    return None if flatten is None else flatten()[1]
+
+
+# What has to agree between two that stand for one another.
+_FACTS: dict[str, Callable[[Any], Any]] = {
+    "shape, stride and offset": lambda each: (tuple(each.shape), each.stride(), each.storage_offset()),
+    "dtype and device": lambda each: (each.dtype, each.device),
+    "requires_grad": lambda each: each.requires_grad,
+    "isinstance(..., nn.Parameter)": lambda each: isinstance(each, torch.nn.Parameter),
+    "the context": context_of,
+    "the tensors inside": lambda each: [(tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(each)],
+}
 
 
 def _kind_of(cls: type[torch.Tensor], instance: torch.Tensor) -> Kind:

@@ -6,9 +6,7 @@ import torch
 
 from ..check import check
 from ..outcome import MismatchError
-from ..subject import Kind, Subject
-
-VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
+from ..subject import VALUED, Subject
 
 
 @check("printing", "repr recurses, raises or prints all values")
