@@ -69,7 +69,9 @@ class Subject:
         return self.wrap(self.plain(*shape, dtype=dtype, seed=seed), grad=grad)
 
     def wrap(self, plain: torch.Tensor, *, grad: bool = False) -> Any:
-        """An instance that stands for ``plain``: a copy of it, so that the two share no memory."""
+        """An instance that stands for ``plain``: a copy of it, so that the two share no memory. Where ``make`` draws
+        random numbers, it draws the same each time."""
+        torch.manual_seed(0)
         made = self.make(plain.detach().clone())
         if not isinstance(made, self.cls):
             raise MismatchError(f"make({list(plain.shape)})", self.cls, type(made))
