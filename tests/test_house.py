@@ -17,8 +17,9 @@ MODULES = sorted(path for init in ROOT.glob("*/__init__.py") for path in init.pa
 ORDER = ["subclasses", "modes", "conformance", "bench", "front"]
 # In subclasses/, these bring types together; any other module or folder there stands on core alone.
 TOGETHER = {"__init__", "interop", "packing", "parameters"}
-# The one folder that may use private torch API, and the part that writes wrappers as one does without lamina.
-PRIVATE_API = ("subclasses/core/private/", "bench/")
+# The one folder that may use private torch API; the part that writes wrappers as one does without lamina; and that of
+# torch's operator samples, which are nowhere but in torch.testing._internal.
+PRIVATE_API = ("subclasses/core/private/", "bench/", "conformance/sweep/")
 
 CORE = ROOT / "subclasses" / "core"
 # DecodedView is a wrapper itself, and the fallback that makes one is below all wrappers.

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from sweep import Candidate, Failure, count_cases, shard, sweep
-from torch.testing._internal.common_methods_invocations import op_db
 
 from lamina import LoggingTensor
+from lamina.conformance.sweep import Candidate, Failure, count_cases, operators, shard, sweep
 
 SHARDS = 16
 LISTED_SHARE = 0.004  # of all samples: the list must stay short
@@ -79,11 +78,11 @@ def test_every_sample_equals_the_plain_run(index: int) -> None:
 
 def test_the_list_is_short() -> None:
     listed = sum(sum(entry.samples.values()) for entry in ALLOWED)
-    assert 0 < listed < LISTED_SHARE * (1 - SKIPPED_SHARE) * count_cases(op_db)
+    assert 0 < listed < LISTED_SHARE * (1 - SKIPPED_SHARE) * count_cases(operators())
 
 
 def test_the_list_names_operators_and_reasons() -> None:
-    assert {entry.op for entry in ALLOWED} <= {op.formatted_name for op in op_db}
+    assert {entry.op for entry in ALLOWED} <= {op.formatted_name for op in operators()}
     assert len({(entry.op, entry.reason) for entry in ALLOWED}) == len(ALLOWED)
     assert all(entry.why for entry in ALLOWED)
 

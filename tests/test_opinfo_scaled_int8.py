@@ -13,10 +13,18 @@ from typing import Any
 
 import pytest
 import torch
-from sweep import DecodingCandidate, Failure, Report, count_cases, shard, sweep, sweep_errors
-from torch.testing._internal.common_methods_invocations import op_db
 
 from lamina import ScaledInt8Tensor, WrapperTensor
+from lamina.conformance.sweep import (
+    DecodingCandidate,
+    Failure,
+    Report,
+    count_cases,
+    operators,
+    shard,
+    sweep,
+    sweep_errors,
+)
 from lamina.subclasses.scaled_int8 import Granularity, PerBlock, PerGroup, PerRow, PerTensor
 
 SHARDS = 16
@@ -209,19 +217,19 @@ def test_other_grids(name: str, turn: int, request: pytest.FixtureRequest) -> No
 
 
 def test_what_plain_operands_refuse_is_refused_likewise() -> None:
-    report = sweep_errors(ROWS, op_db)
+    report = sweep_errors(ROWS, operators())
     assert not report.failures, report.table()
     assert report.compared > 300
 
 
 def test_the_list_is_short() -> None:
     listed = sum(sum(entry.samples.values()) for entry in ALLOWED)
-    cases = count_cases(op_db, LIMIT, DTYPES, VARIANTS)
+    cases = count_cases(operators(), LIMIT, DTYPES, VARIANTS)
     assert 0 < listed < LISTED_SHARE * (1 - SKIPPED_SHARE) * cases
 
 
 def test_the_lists_name_operators_and_reasons() -> None:
-    names = {op.formatted_name for op in op_db}
+    names = {op.formatted_name for op in operators()}
     assert names >= {entry.op for entry in ALLOWED} | PRODUCTS | BRANCHES | CONVERSIONS
     assert len({(entry.op, entry.reason) for entry in ALLOWED}) == len(ALLOWED)
     assert all(entry.why for entry in ALLOWED)

@@ -7,15 +7,23 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from subjects import Doubled
-from sweep import Candidate, DecodingCandidate, MismatchError, Report, shard, sweep, sweep_errors
-from sweep.compare import aliases
-from sweep.samples import Arguments, Copier
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
 from lamina import Gradients, WrapperTensor
+from lamina.conformance.sweep import (
+    Candidate,
+    DecodingCandidate,
+    MismatchError,
+    Report,
+    operators,
+    shard,
+    sweep,
+    sweep_errors,
+)
+from lamina.conformance.sweep.compare import aliases
+from lamina.conformance.sweep.samples import Arguments, Copier
 
 PLAIN = Candidate(torch.Tensor, lambda plain: plain, lambda instance: instance)
 
@@ -98,7 +106,7 @@ class Refusing(Shell):
 
 def judge(cls: type[Shell], *names: str, dtype: torch.dtype = torch.float32, aliasing: bool = False) -> Report:
     candidate = Candidate(cls, cls.wrap, lambda instance: instance.inner)
-    ops = [op for op in op_db if op.name in names]
+    ops = [op for op in operators() if op.name in names]
     return sweep(candidate, ops, dtypes=[dtype], aliasing=aliasing)
 
 
@@ -122,7 +130,7 @@ def test_a_right_wrapper_passes() -> None:
 
 def test_lost_conj_bits_fail_in_value_and_metadata() -> None:
     candidate = Candidate(TwoTensor, lambda plain: TwoTensor(plain, plain), lambda instance: instance.a)
-    ops = [op for op in op_db if op.name in {"conj", "fft.ihfft", "sin"}]
+    ops = [op for op in operators() if op.name in {"conj", "fft.ihfft", "sin"}]
     report = sweep(candidate, ops)
     assert {"forward: conj bit", "grad: values"} <= reasons(report)
 
@@ -177,7 +185,7 @@ def test_a_copy_keeps_overlap_offset_and_shared_storage() -> None:
 
 def test_shards_cover_each_operator_once() -> None:
     names = [op.formatted_name for index in range(7) for op in shard(index, 7)]
-    assert sorted(names) == sorted(op.formatted_name for op in op_db)
+    assert sorted(names) == sorted(op.formatted_name for op in operators())
 
 
 def test_the_table_names_reason_operator_and_place() -> None:
@@ -225,7 +233,7 @@ def decoding(cls: type[Doubled], *, tolerance: float | None = None) -> DecodingC
 
 
 def judge_decoding(candidate: DecodingCandidate, *names: str, variant: str = "function") -> Report:
-    ops = [op for op in op_db if op.name in names]
+    ops = [op for op in operators() if op.name in names]
     return sweep(candidate, ops, dtypes=[torch.float32], variants=[variant], aliasing=True)
 
 
@@ -257,7 +265,7 @@ def test_a_tolerance_is_counted() -> None:
 
 
 def test_errors_are_compared_by_type() -> None:
-    ops = [op for op in op_db if op.name == "dot"]
+    ops = [op for op in operators() if op.name == "dot"]
     report = sweep_errors(decoding(Doubled), ops)
     assert report.passed == report.compared > 0
     assert reasons(sweep_errors(decoding(Leaking), ops)) == {"error: ValueError"}

@@ -7,13 +7,14 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 SEED = 20240229
 DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.bfloat16)
@@ -141,11 +142,6 @@ def seed() -> None:
     torch.default_generator.manual_seed(SEED)
     np.random.seed(SEED)
     random.seed(SEED)
-
-
-def shard(index: int, count: int) -> list[OpInfo]:
-    """Every ``count``-th operator of ``op_db``: the shards 0 to ``count - 1`` cover each operator once."""
-    return list(op_db[index::count])
 
 
 def callable_of(op: OpInfo, variant: str) -> Callable[..., Any] | None:

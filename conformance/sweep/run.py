@@ -6,10 +6,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_leaves
 
 from .compare import Candidate, Comparison, MismatchError, Plain, Values, aliases
@@ -30,6 +29,9 @@ from .samples import (
     error_cases,
     seed,
 )
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo
 
 
 @dataclass
