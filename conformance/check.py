@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from .outcome import Coverage
 from .subject import Kind, Subject
 
-Function = Callable[[Subject], None]
+Function = Callable[[Subject], "Coverage | None"]
 
 # In the order of the report.
 GROUPS = (
@@ -36,8 +37,8 @@ class Check:
     """One behaviour, and the function that tries it: it returns, or raises a ``MismatchError`` (any other error is a
     failure, too), ``NotApplicable`` or ``KnownLimit``.
 
-    ``reported``: the symptom that users of wrapper tensors met, in a few words. ``seconds``: after that long it hangs.
-    ``quick``: part of a run that is not ``full``.
+    ``reported``: the symptom that users of wrapper tensors met, in a few words. ``seconds``: after that long it hangs;
+    ``full_seconds``: in a ``full`` run, where it does more. ``quick``: part of a run that is not ``full``.
     """
 
     name: str
@@ -47,6 +48,11 @@ class Check:
     kinds: tuple[Kind, ...] = ALL_KINDS
     seconds: float = 60.0
     quick: bool = True
+    full_seconds: float | None = None
+
+    def limit(self, *, full: bool) -> float:
+        """After how many seconds it counts as hanging."""
+        return self.full_seconds if full and self.full_seconds is not None else self.seconds
 
     @property
     def id(self) -> str:
@@ -69,6 +75,7 @@ def check(
     kinds: tuple[Kind, ...] = ALL_KINDS,
     seconds: float = 60.0,
     quick: bool = True,
+    full_seconds: float | None = None,
 ) -> Callable[[Function], Function]:
     """Adds the function below to the list, under its own name.
 
@@ -84,7 +91,7 @@ def check(
             raise ValueError(f"check {name} exists already, in group {REGISTRY[name].group!r}")
         if not inspect.getdoc(function):
             raise ValueError(f"check {name} has no docstring: say what it checks, and why that matters")
-        REGISTRY[name] = Check(name, group, function, reported, kinds, seconds, quick)
+        REGISTRY[name] = Check(name, group, function, reported, kinds, seconds, quick, full_seconds)
         return function
 
     return added

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,12 +11,35 @@ import torch
 _WIDTH = 240
 
 
-class MismatchError(AssertionError):
-    """A call that does not do what it has to. It carries the call, what was expected of it, and what came."""
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the operator samples that a check compared were equal."""
 
-    def __init__(self, call: str, expected: Any, got: Any) -> None:
-        self.call, self.expected, self.got = call, shown(expected), shown(got)
-        super().__init__(f"{self.call}\n  expected {self.expected}\n  got      {self.got}")
+    equal: int
+    compared: int
+
+    def __str__(self) -> str:
+        return f"{self.equal} of {self.compared} equal ({100 * self.equal / max(self.compared, 1):.2f} %)"
+
+
+def total(coverages: Iterable[Coverage | None]) -> Coverage | None:
+    """Their sum; None where there is none."""
+    found = [each for each in coverages if each is not None]
+    return Coverage(sum(each.equal for each in found), sum(each.compared for each in found)) if found else None
+
+
+class MismatchError(AssertionError):
+    """A call that does not do what it has to. It carries the call, what was expected of it, and what came.
+
+    ``more``: further lines, such as what else differs. ``coverage``: of a check that compares many calls.
+    """
+
+    def __init__(
+        self, call: str, expected: Any, got: Any, *, more: Iterable[str] = (), coverage: Coverage | None = None
+    ) -> None:
+        self.call, self.expected, self.got, self.coverage = call, shown(expected), shown(got), coverage
+        lines = [self.call, f"expected {self.expected}", f"got      {self.got}", *more]
+        super().__init__("\n  ".join(lines))
 
 
 class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error
@@ -23,6 +48,10 @@ class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error
 
 class KnownLimit(Exception):  # noqa: N818 - an outcome, not an error
     """What torch itself gets wrong with every wrapper: the reason, or a link to the report."""
+
+    def __init__(self, reason: str, *, coverage: Coverage | None = None) -> None:
+        super().__init__(reason)
+        self.coverage = coverage
 
 
 def shown(value: Any) -> str:

@@ -32,7 +32,7 @@ _LINES = 4  # of what a process that died wrote at last
 def outcome_of(check: Check, subject: Subject) -> Result:
     """Run it here. Any error is a failure of the class; the text says where."""
     started = time.perf_counter()
-    status, detail = Status.PASS, ""
+    status, detail, coverage = Status.PASS, "", None
     if subject.kind not in check.kinds:
         return Result(check.name, check.group, Status.NOT_APPLICABLE, f"not for {subject.kind.value} classes")
     try:
@@ -40,16 +40,30 @@ def outcome_of(check: Check, subject: Subject) -> Result:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
-            check.function(subject)
+            coverage = check.function(subject)
     except NotApplicable as reason:
         status, detail = Status.NOT_APPLICABLE, str(reason)
     except KnownLimit as reason:
-        status, detail = Status.KNOWN_LIMIT, str(reason)
+        status, detail, coverage = Status.KNOWN_LIMIT, str(reason), reason.coverage
     except MismatchError as mismatch:
-        status, detail = Status.FAIL, str(mismatch)
+        status, detail, coverage = Status.FAIL, str(mismatch), mismatch.coverage
     except Exception as error:  # noqa: BLE001 - whatever a class raises where it should not is the finding
         status, detail = Status.FAIL, f"{type(error).__name__}: {first_line(error)}\n{_place(error, check)}"
-    return Result(check.name, check.group, status, detail, time.perf_counter() - started, check.reported)
+    return Result(check.name, check.group, status, detail, time.perf_counter() - started, check.reported, coverage)
+
+
+def note(text: str) -> None:
+    """What a check that does much is at: shown should its process die or hang. It takes the place of the last note."""
+    if _Own.output is not None:
+        os.ftruncate(_Own.output, 0)
+        os.lseek(_Own.output, 0, os.SEEK_SET)
+        os.write(_Own.output, f"at work: {text}\n".encode())
+
+
+class _Own:
+    """Of a process that runs a check: the file of what it writes."""
+
+    output: int | None = None
 
 
 def _place(error: BaseException, check: Check) -> str:
@@ -69,6 +83,7 @@ class Attempt:
 
     def __init__(self, check: Check, subject: Subject) -> None:
         self.check = check
+        self._limit = check.limit(full=subject.full)
         self._started = time.perf_counter()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the attempt
         context = mp.get_context("fork")
@@ -83,7 +98,7 @@ class Attempt:
     @property
     def left(self) -> float:
         """Seconds until it counts as hanging."""
-        return self.check.seconds - (time.perf_counter() - self._started)
+        return self._limit - (time.perf_counter() - self._started)
 
     def end(self) -> Result:
         """Its result once ``connection`` is ready; or, the time being over, the end of it."""
@@ -94,7 +109,7 @@ class Attempt:
             except EOFError:
                 self._process.join()
         elif self._process.is_alive():
-            result = self._failed(f"hangs: nothing came in {self.check.seconds:g} s")
+            result = self._failed(f"hangs: nothing came in {self._limit:g} s")
         self._process.kill()
         self._process.join()
         result = result or self._failed(f"crashes: the process ended with {_end(self._process.exitcode)}")
@@ -114,6 +129,7 @@ class Attempt:
 def _work(check: Check, subject: Subject, sender: Connection, output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
+    _Own.output = output
     torch.set_num_threads(1)  # a fork has none of the parent's pool, and would wait for it
     result = outcome_of(check, subject)
     sender.send(result)

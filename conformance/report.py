@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from xml.etree import ElementTree as ET
 
+from .outcome import Coverage, total
+
 
 class Status(str, Enum):
     """How a check ended."""
@@ -21,7 +23,10 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """One check's end. ``detail``: the call that failed, what was expected and what came; or the reason."""
+    """One check's end. ``detail``: the call that failed, what was expected and what came; or the reason.
+
+    ``coverage``: of operator samples, how many were equal.
+    """
 
     name: str
     group: str
@@ -29,6 +34,7 @@ class Result:
     detail: str = ""
     seconds: float = 0.0
     reported: str = ""
+    coverage: Coverage | None = None
 
     @property
     def id(self) -> str:
@@ -65,14 +71,23 @@ class Report:
         found = Counter(each.status.value for each in self.results)
         return {status.value: found[status.value] for status in Status}
 
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many operator samples were equal, in all checks together; None where none were compared."""
+        return total(each.coverage for each in self.results)
+
     def headline(self) -> str:
         """One line: the class, its kind, and how many checks ended how."""
         ends = ", ".join(f"{number} {status}" for status, number in self.counts().items())
         return f"{self.subject} ({self.kind}): {ends}"
 
     def summary(self) -> str:
-        """The headline, then each failure with its detail, and each known limit with its reason."""
+        """The headline, the coverage of operator samples, each failure with its detail, each known limit with its
+        reason.
+        """
         lines = [self.headline()]
+        if self.coverage is not None:
+            lines.append(f"operator samples: {self.coverage}")
         for status in (Status.FAIL, Status.KNOWN_LIMIT):
             for each in self.of(status):
                 lines.append(f"{status.value.upper():<11} {each.id}  ({each.reported})")
@@ -86,6 +101,7 @@ class Report:
         """All of it, for other programs."""
         results = [{**asdict(each), "status": each.status.value} for each in self.results]
         head = {"subject": self.subject, "kind": self.kind, "ok": self.ok, "counts": self.counts()}
+        head["coverage"] = None if self.coverage is None else asdict(self.coverage)
         return json.dumps({**head, "results": results}, indent=1)
 
     def to_junit(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
@@ -16,6 +16,7 @@ from .limits import known_limit
 from .process import Attempt, outcome_of
 from .report import Report, Result, Status
 from .subject import Decode, Kind, Make, Subject, SubjectError, subject_of
+from .sweep import operators
 
 # Called with each result, how many have ended, and how many there are.
 Progress = Callable[[Result, int, int], object]
@@ -59,7 +60,7 @@ def check_subclass(
         chosen(names, full=full)
     label = getattr(cls, "__qualname__", repr(cls))
     try:
-        subject = subject_of(cls, make, kind=kind, decode=decode, device=device, rtol=rtol)
+        subject = replace(subject_of(cls, make, kind=kind, decode=decode, device=device, rtol=rtol), full=full)
     except SubjectError as error:
         return Report(label, "unknown", [Result("can_be_checked", "declaration", Status.FAIL, str(error))])
     report = Report(label, subject.kind.value)
@@ -99,7 +100,7 @@ def _results(checks: Sequence[Check], subject: Subject, skip: Mapping[str, str],
 
 def _in_processes(checks: Sequence[Check], subject: Subject, jobs: int) -> Generator[Result, None, None]:
     """The results as they come. Should the caller stop early, what is at work is ended."""
-    _warm_up()
+    _warm_up(checks)
     waiting = list(reversed(checks))
     at_work: list[Attempt] = []
     try:
@@ -115,6 +116,9 @@ def _in_processes(checks: Sequence[Check], subject: Subject, jobs: int) -> Gener
             each.end()
 
 
-def _warm_up() -> None:
+def _warm_up(checks: Sequence[Check]) -> None:
     """What all children would import, each for itself."""
     torch.compiler.reset()
+    if any(each.group == "samples" for each in checks):
+        with suppress(ImportError):  # a check that needs it says what to install
+            operators()

@@ -43,7 +43,7 @@ class Subject:
     """``make(plain)`` builds an instance; ``decode(instance)`` is the plain tensor of its values.
 
     ``rtol``: the relative error allowed where sums are taken in another order or products are approximate, of the
-    largest magnitude; None: torch's own for the dtype.
+    largest magnitude; None: torch's own for the dtype. ``full``: whether checks try all that they know.
     """
 
     cls: type[torch.Tensor]
@@ -52,6 +52,7 @@ class Subject:
     decode: Decode
     device: torch.device = CPU
     rtol: float | None = None
+    full: bool = False
 
     def plain(self, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
         """Values to wrap: the same for the same arguments, normal ones, or 0 to 9 for integers."""
