@@ -82,15 +82,31 @@ def function(called: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
 
 
 def compare(
-    subject: Subject, calls: Iterable[Call], x: Any, plain: torch.Tensor, *, loosely: bool = False, **others: Any
+    subject: Subject,
+    calls: Iterable[Call],
+    x: Any,
+    plain: torch.Tensor,
+    *,
+    loosely: bool = False,
+    of: str = "x",
+    refusable: Callable[[MismatchError], bool] | None = None,
+    **others: Any,
 ) -> None:
-    """Each call on ``x`` gives what it gives on ``plain``. What torch refuses for ``plain`` is left out."""
+    """Each call on ``x`` gives what it gives on ``plain``. What torch refuses for ``plain`` is left out, and errors of
+    the class that ``refusable`` accepts. ``of`` names ``x`` in the text."""
     for call in calls:
+        text = call.text if of == "x" else f"{call.text}, where x = {of}"
         try:
             expected = call({"x": plain, **others})
         except REFUSALS:
             continue
-        subject.same(call.text, call.on({"x": x, **others}, expected), expected, loosely=loosely)
+        try:
+            got = call.on({"x": x, **others}, expected)
+        except MismatchError as error:
+            if refusable is not None and refusable(error):
+                continue
+            raise MismatchError(text, error.expected, error.got) from error.__cause__
+        subject.same(text, got, expected, loosely=loosely)
 
 
 def refused_by_step(error: MismatchError) -> bool:

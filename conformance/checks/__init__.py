@@ -1,5 +1,16 @@
 """The checks, a module for each group. Importing this fills the list."""
 
-from . import printing
+from . import checkpoints, comparing, construction, declaration, distributed, life, operands, printing, storage, views
 
-__all__ = ["printing"]
+__all__ = [
+    "checkpoints",
+    "comparing",
+    "construction",
+    "declaration",
+    "distributed",
+    "life",
+    "operands",
+    "printing",
+    "storage",
+    "views",
+]
