@@ -12,7 +12,24 @@ import torch
 from ..subclasses.core.policy import Fallback
 from ..subclasses.core.private import map_nested
 from ..subclasses.core.wrapper import WrapperTensor
+from .inside import FACTS, addresses, context_of, inner_tensors, leaves_of
 from .outcome import MismatchError, first_line
+
+__all__ = [
+    "CPU",
+    "VALUED",
+    "Decode",
+    "Kind",
+    "Make",
+    "Subject",
+    "SubjectError",
+    "addresses",
+    "context_of",
+    "decoder_of",
+    "inner_tensors",
+    "leaves_of",
+    "subject_of",
+]
 
 Make = Callable[[torch.Tensor], torch.Tensor]
 Decode = Callable[[Any], torch.Tensor]
@@ -159,7 +176,7 @@ class Subject:
         """
         if type(got) is not type(original):
             raise MismatchError(f"type({call})", type(original), type(got))
-        for name, read in _FACTS.items():
+        for name, read in FACTS.items():
             if (now := read(got)) != (before := read(original)):
                 raise MismatchError(f"{name} of {call}", before, now)
         leaves = zip(leaves_of(got), leaves_of(original), strict=True)
@@ -226,7 +243,11 @@ def subject_of(
         make = cls.from_plain
     instance = _first(cls, make, torch.device(device))
     decode = decode or decoder_of(cls)
-    kind = Kind(kind) if kind is not None else _kind_of(cls, instance)
+    try:
+        kind = Kind(kind) if kind is not None else _kind_of(cls, instance)
+    except Exception as error:
+        text = f"__tensor_flatten__ of what make returned raised {type(error).__name__}: {first_line(error)}"
+        raise SubjectError(text) from error
     return Subject(cls, make, kind, decode, torch.device(device), rtol)
 
 
@@ -258,50 +279,16 @@ def _first_inner(instance: Any) -> torch.Tensor:
     return first if type(first) is torch.Tensor else decoder_of(type(first))(first)
 
 
-def inner_tensors(instance: Any) -> list[torch.Tensor]:
-    """Those that ``__tensor_flatten__`` names; without it all attributes, of slots too, that are tensors."""
-    flatten = getattr(instance, "__tensor_flatten__", None)
-    if flatten is not None:
-        return [getattr(instance, name) for name in flatten()[0]]
-    slots = [name for each in type(instance).__mro__ for name in getattr(each, "__slots__", ())]
-    found = [getattr(instance, name, None) for name in [*slots, *vars(instance)]]
-    return [each for each in found if isinstance(each, torch.Tensor)]
-
-
-def leaves_of(instance: Any) -> list[torch.Tensor]:
-    """The plain tensors inside, depth first; ``instance`` itself if it is plain."""
-    if type(instance) in (torch.Tensor, torch.nn.Parameter):
-        return [instance]
-    return [leaf for inner in inner_tensors(instance) for leaf in leaves_of(inner)]
-
-
-def addresses(instance: Any) -> list[int]:
-    """Those of the plain tensors inside that have memory."""
-    return [leaf.data_ptr() for leaf in leaves_of(instance) if leaf.numel() and not leaf.is_meta]
-
-
-def context_of(instance: Any) -> Any:
-    """What ``__tensor_flatten__`` says beside the names of the inner tensors; None without it."""
-    flatten = getattr(instance, "__tensor_flatten__", None)
-    return None if flatten is None else flatten()[1]
-
-
-# What has to agree between two that stand for one another.
-_FACTS: dict[str, Callable[[Any], Any]] = {
-    "shape, stride and offset": lambda each: (tuple(each.shape), each.stride(), each.storage_offset()),
-    "dtype and device": lambda each: (each.dtype, each.device),
-    "requires_grad": lambda each: each.requires_grad,
-    "isinstance(..., nn.Parameter)": lambda each: isinstance(each, torch.nn.Parameter),
-    "the context": context_of,
-    "the tensors inside": lambda each: [(tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(each)],
-}
-
-
 def _kind_of(cls: type[torch.Tensor], instance: torch.Tensor) -> Kind:
     if all(leaf.is_meta for leaf in leaves_of(instance)):
         return Kind.FAKE
-    if issubclass(cls, WrapperTensor):
-        return Kind.TRANSPARENT if cls.fallback is Fallback.UNWRAP else Kind.REPRESENTATION
     inner = inner_tensors(instance)
-    alike = [each for each in inner if each.shape == instance.shape and each.dtype == instance.dtype]
-    return Kind.TRANSPARENT if inner and len(alike) == len(inner) else Kind.REPRESENTATION
+    if issubclass(cls, WrapperTensor):
+        is_transparent = cls.fallback is Fallback.UNWRAP
+    else:
+        alike = [each for each in inner if each.shape == instance.shape and each.dtype == instance.dtype]
+        is_transparent = bool(inner) and len(alike) == len(inner)
+    nested = [each for each in inner if type(each) is not torch.Tensor]  # around a representation: it is one, too
+    if is_transparent and all(_kind_of(type(each), each) is Kind.TRANSPARENT for each in nested):
+        return Kind.TRANSPARENT
+    return Kind.REPRESENTATION
