@@ -1,16 +1,45 @@
 """The checks, a module for each group. Importing this fills the list."""
 
-from . import checkpoints, comparing, construction, declaration, distributed, life, operands, printing, storage, views
+from . import (
+    aliases,
+    casting,
+    checkpoints,
+    comparing,
+    compiled_guards,
+    compiled_steps,
+    compiled_writes,
+    compiling,
+    construction,
+    declaration,
+    distributed,
+    distributed_checkpoints,
+    life,
+    operands,
+    printing,
+    samples,
+    sharding,
+    storage,
+    views,
+)
 
 __all__ = [
+    "aliases",
+    "casting",
     "checkpoints",
     "comparing",
+    "compiled_guards",
+    "compiled_steps",
+    "compiled_writes",
+    "compiling",
     "construction",
     "declaration",
     "distributed",
+    "distributed_checkpoints",
     "life",
     "operands",
     "printing",
+    "samples",
+    "sharding",
     "storage",
     "views",
 ]
