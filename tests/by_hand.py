@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: ARG003 - signatures are those of protocols
 from typing import Any
 
 import torch

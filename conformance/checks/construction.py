@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ...subclasses.core.private import FakeTensor, FakeTensorMode, TorchDispatchMode, map_nested
 from ..check import check
 from ..outcome import MismatchError, NotApplicable
-from ..structure import check_structure, protocol_of, rebuilt, same_bits, structure_of
+from ..structure import check_structure, rebuilt, same_bits, structure_of
 from ..subject import Kind, Subject, inner_tensors, leaves_of
 from .foreign import ForeignTensor
 
@@ -101,7 +101,7 @@ def a_subclass_works_like_the_class(subject: Subject) -> None:
     for call, function in (("detach()", lambda x: x.detach()), ("clone()", lambda x: x.clone()), ("+ 1", _plus_one)):
         try:
             expected = function(instance)
-        except Exception:  # noqa: BLE001, S112 - what the class refuses its child may refuse
+        except Exception:  # noqa: BLE001 - what the class refuses its child may refuse
             continue
         got = function(made)
         if type(got) is not (child if type(expected) is type(instance) else type(expected)):
@@ -177,7 +177,7 @@ def idle_ops_give_new_instances(subject: Subject) -> None:
     for call, function in _NO_OPS.items():
         try:
             result = function(instance)
-        except Exception:  # noqa: BLE001, S112 - to refuse it is another matter
+        except Exception:  # noqa: BLE001 - to refuse it is another matter
             continue
         if any(result is inner for inner in inner_tensors(instance)):
             raise MismatchError(call, "an instance, or a tensor of its own", "the inner tensor itself")
@@ -233,7 +233,7 @@ def another_class_is_asked(subject: Subject) -> None:
         instance = subject.new(4, 8)
         try:
             function(instance, other)
-        except Exception:  # noqa: BLE001, S112 - not an op of this class
+        except Exception:  # noqa: BLE001 - not an op of this class
             continue
         before = AnsweringTensor.asked
         got = function(instance, AnsweringTensor(other))

@@ -124,7 +124,7 @@ def context_compares_by_value(subject: Subject) -> None:
 def context_pickles(subject: Subject) -> None:
     """The context can be pickled, and is equal to itself when it comes back."""
     context = protocol_of(subject.new(4, 8))[1]
-    back = pickle.loads(pickle.dumps(context))  # noqa: S301 - just written
+    back = pickle.loads(pickle.dumps(context))
     if not _equal(back, context):
         raise MismatchError("pickle.loads(pickle.dumps(x.__tensor_flatten__()[1]))", repr(context), repr(back))
 
@@ -151,7 +151,7 @@ def context_pickle_is_the_same_in_another_process(subject: Subject) -> None:
         last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise NotApplicable(f"the class can't be imported in another process: {' '.join(last)}")
     if ended.stdout != ours:
-        theirs = pickle.loads(ended.stdout)  # noqa: S301 - written by our own code
+        theirs = pickle.loads(ended.stdout)
         raise MismatchError(f"pickle of the context, with PYTHONHASHSEED={seed}", repr(context), repr(theirs))
 
 
@@ -174,7 +174,7 @@ def rebuilt_instances_work(subject: Subject) -> None:
     for call, function in _OPS.items():
         try:
             expected = subject.values(function(instance))
-        except Exception:  # noqa: BLE001, S112 - what x itself refuses is the matter of other checks
+        except Exception:  # noqa: BLE001 - what x itself refuses is the matter of other checks
             continue
         subject.same(call.replace("x", "unflatten(*flatten(x))"), function(again), expected)
 
@@ -265,7 +265,7 @@ def _variants(subject: Subject) -> list[tuple[str, Any]]:
 
 def _settled(context: Any) -> Any:
     """After a trip through pickle equal strings are one object, or not, in the same way in each process."""
-    return pickle.loads(pickle.dumps(context, 4))  # noqa: S301 - just written
+    return pickle.loads(pickle.dumps(context, 4))
 
 
 def _equal(one: Any, other: Any) -> bool:
