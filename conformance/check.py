@@ -105,19 +105,22 @@ def every_check() -> list[Check]:
 
 
 def chosen(only: Iterable[str] | None, *, full: bool) -> list[Check]:
-    """The checks that ``only`` names, by name, group or ``group/name``; without it all, or all that are quick.
+    """The checks that ``only`` names: by name, ``group/name`` or group; of a group those that are quick, or all in a
+    ``full`` run. Without ``only`` those of all groups.
 
     Raises:
         ValueError: a name is that of no check and no group; it lists near ones.
     """
+    checks = every_check()
+    names = set(GROUPS if only is None else [only] if isinstance(only, str) else only)
+    if unknown := sorted(names - {label for each in checks for label in (each.name, each.id)} - set(GROUPS)):
+        raise ValueError(_unknown(unknown[0], checks))
+    return [each for each in checks if {each.name, each.id} & names or (each.group in names and (full or each.quick))]
+
+
+def _unknown(name: str, checks: Iterable[Check]) -> str:
     from difflib import get_close_matches
 
-    checks = every_check()
-    if only is None:
-        return [each for each in checks if full or each.quick]
-    known = {label for each in checks for label in (each.name, each.group, each.id)}
-    for name in (names := list(only)):
-        if name not in known:
-            near = ", ".join(get_close_matches(name, known, 3, 0.4)) or "see lamina check --list"
-            raise ValueError(f"there is no check or group {name!r}; near: {near}")
-    return [each for each in checks if {each.name, each.group, each.id} & set(names)]
+    known = [*GROUPS, *(each.name for each in checks)]
+    near = get_close_matches(name.rpartition("/")[2], known, 3, 0.4)
+    return f"there is no check or group {name!r}; {'near: ' + ', '.join(near) if near else 'see lamina check --list'}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 _WIDTH = 240
+_LINE = 500
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,21 @@ def shown(value: Any) -> str:
     elif isinstance(value, type):
         text = value.__name__
     else:
-        text = repr(value)
+        text = _repr(value)
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that is not empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return next((line.strip() for line in text_of(error).splitlines() if line.strip()), "")[:_LINE]
+
+
+def text_of(error: BaseException) -> str:
+    """An error's text, whatever ``__str__`` does there: it may fail itself, or give a subclass of str."""
+    try:
+        return "".join((str(error),))
+    except Exception as second:  # noqa: BLE001 - a class under test has written it
+        return f"its text can't be had: __str__ raises {type(second).__name__}"
 
 
 def _tensor(value: torch.Tensor) -> str:
@@ -81,3 +90,10 @@ def _tensor(value: torch.Tensor) -> str:
     text = f"{type(value).__name__} {dtype}{list(value.shape)}"
     small = type(value) is torch.Tensor and value.numel() <= 6 and value.device.type == "cpu"
     return f"{text} = {value.tolist()}" if small else text
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - a class under test has written it
+        return f"a {type(value).__name__}, whose repr raises {type(error).__name__}"

@@ -6,48 +6,64 @@ use, the check runs here, and a crash takes all with it.
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import multiprocessing as mp
 import os
+import pickle
+import resource
 import signal
+import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing.connection import Connection
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from .check import Check
-from .outcome import KnownLimit, MismatchError, NotApplicable, first_line
+from .last_words import last_words
+from .outcome import KnownLimit, MismatchError, NotApplicable, first_line, text_of
 from .report import Result, Status
 from .subject import Subject
 
-_LINES = 4  # of what a process that died wrote at last
+_GRACE = 0.5  # seconds for a process to end by itself, or to write where it hangs
+# While one thread makes a pipe and forks, no other may fork: its child would hold this pipe open.
+_FORKING = threading.Lock()
 
 
 def outcome_of(check: Check, subject: Subject) -> Result:
-    """Run it here. Any error is a failure of the class; the text says where."""
+    """Run it here, leave out what it prints, and put the random numbers back. Any error is a failure of the class; the
+    text says where. Ctrl-C goes on to the caller.
+    """
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output), torch.random.fork_rng(devices=()):
+        return _outcome(check, subject, KeyboardInterrupt)
+
+
+def _outcome(check: Check, subject: Subject, *passed_on: type[BaseException]) -> Result:
     started = time.perf_counter()
     status, detail, coverage = Status.PASS, "", None
-    if subject.kind not in check.kinds:
-        return Result(check.name, check.group, Status.NOT_APPLICABLE, f"not for {subject.kind.value} classes")
     try:
         # Samples of many kinds are run on purpose: what torch warns of is not what is judged.
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
             coverage = check.function(subject)
+    except passed_on:
+        raise
     except NotApplicable as reason:
-        status, detail = Status.NOT_APPLICABLE, str(reason)
+        status, detail = Status.NOT_APPLICABLE, text_of(reason)
     except KnownLimit as reason:
-        status, detail, coverage = Status.KNOWN_LIMIT, str(reason), reason.coverage
+        status, detail, coverage = Status.KNOWN_LIMIT, text_of(reason), reason.coverage
     except MismatchError as mismatch:
-        status, detail, coverage = Status.FAIL, str(mismatch), mismatch.coverage
-    except Exception as error:  # noqa: BLE001 - whatever a class raises where it should not is the finding
+        status, detail, coverage = Status.FAIL, text_of(mismatch), mismatch.coverage
+    except BaseException as error:  # noqa: BLE001 - whatever a class raises where it should not is the finding
         status, detail = Status.FAIL, f"{type(error).__name__}: {first_line(error)}\n{_place(error, check)}"
     return Result(check.name, check.group, status, detail, time.perf_counter() - started, check.reported, coverage)
 
@@ -87,56 +103,124 @@ class Attempt:
         self._started = time.perf_counter()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the attempt
         context = mp.get_context("fork")
-        self.connection, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(check, subject, sender, self._output.fileno()))
-        with warnings.catch_warnings():
-            # Since Python 3.12 a fork beside threads warns: the child runs one, and never waits for another's lock.
+        # Since Python 3.12 a fork beside threads warns: the child runs one, and never waits for another's lock.
+        with _FORKING, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
+            self.connection, sender = context.Pipe(duplex=False)
+            work = (check, subject, sender, self._output.fileno(), self._limit)
+            self._process = context.Process(target=_work, args=work)
             self._process.start()
-        sender.close()
+            sender.close()
+        self._pid = self._process.pid or 0
+        with suppress(OSError):  # the child does so, too: whoever comes first
+            os.setpgid(self._pid, self._pid)
 
     @property
     def left(self) -> float:
         """Seconds until it counts as hanging."""
         return self._limit - (time.perf_counter() - self._started)
 
+    @property
+    def over(self) -> bool:
+        """Whether its process has ended, whoever still holds the other end of ``connection``."""
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # somebody waits for all children of this process
+            return True
+
     def end(self) -> Result:
         """Its result once ``connection`` is ready; or, the time being over, the end of it."""
-        result: Result | None = None
-        if self.connection.poll(0):
-            try:
-                result = self.connection.recv()
-            except EOFError:
-                self._process.join()
-        elif self._process.is_alive():
-            result = self._failed(f"hangs: nothing came in {self._limit:g} s")
-        self._process.kill()
-        self._process.join()
-        result = result or self._failed(f"crashes: the process ended with {_end(self._process.exitcode)}")
-        self.connection.close()
-        self._output.close()
+        ended = self.over or self.connection.poll(0)
+        result = self._received() if ended else self._hangs()
+        if ended:
+            wait([self._process.sentinel], _GRACE)
+        self._kill()
+        if result is None:
+            result = self._failed(f"crashes: the process ended with {_end(self._process.exitcode)}")
+        self._close()
         return result
 
+    def stop(self) -> None:
+        """End the process, and all that it started."""
+        self._kill()
+        self._close()
+
+    def _received(self) -> Result | None:
+        try:
+            result: Result | None = self.connection.recv() if self.connection.poll(0) else None
+        except (EOFError, OSError):  # it died, perhaps half-way through
+            result = None
+        return result
+
+    def _hangs(self) -> Result:
+        os.kill(self._pid, signal.SIGUSR1)  # it writes where it is
+        wait([self._process.sentinel], _GRACE / 5)
+        return self._failed(f"hangs: nothing came in {self._limit:g} s")
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.join()
+
+    def _close(self) -> None:
+        self._process.close()
+        self.connection.close()
+        self._output.close()
+
     def _failed(self, text: str) -> Result:
-        self._output.seek(0)
-        written = self._output.read().decode(errors="replace").split("\n")
-        last = [line for line in written if line.strip()][-_LINES:]
-        detail = "\n".join([text, *(f"  {line}" for line in last)])
+        file = self.check.function.__code__.co_filename
+        detail = "\n".join([text, *(f"  {line}" for line in last_words(self._output, file))])
         seconds = time.perf_counter() - self._started
         return Result(self.check.name, self.check.group, Status.FAIL, detail, seconds, self.check.reported)
 
 
-def _work(check: Check, subject: Subject, sender: Connection, output: int) -> None:
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    _Own.output = output
+def _work(check: Check, subject: Subject, sender: Connection, output: int, limit: float) -> None:
+    _FORKING.release()  # held by the thread that forked, which is this one
+    with suppress(PermissionError):
+        os.setpgid(0, 0)  # Ctrl-C is for the parent, which ends all that runs in here
+    _redirect(output)
+    _reset_signals(limit)
     torch.set_num_threads(1)  # a fork has none of the parent's pool, and would wait for it
-    result = outcome_of(check, subject)
-    sender.send(result)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # each compiles as if it were the first to
+    sender.send(_sendable(_outcome(check, subject)))
     sender.close()
 
 
-def _end(code: int | None) -> Any:
-    if code is not None and code < 0:
+def _sendable(result: Result) -> Result:
+    try:
+        pickle.dumps(result)
+    except Exception as error:  # noqa: BLE001 - what a class under test has written may be in it
+        detail = f"the result can't be sent to another process: {type(error).__name__}: {first_line(error)}"
+        return replace(result, status=Status.FAIL, detail=detail, coverage=None)
+    return result
+
+
+def _redirect(output: int) -> None:
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    sys.stdout = sys.stderr = open(1, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    _Own.output = output
+    faulthandler.enable(2)
+
+
+def _reset_signals(limit: float) -> None:
+    """The parent's handlers are not for here. Should the parent be gone, the alarm ends what hangs."""
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1, 2, all_threads=False)
+    signal.setitimer(signal.ITIMER_REAL, limit + 10)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _end(code: int | None) -> str:
+    if code is None:
+        return "an unknown status"
+    if code >= 0:
+        return f"status {code} and no result"
+    try:
         return signal.Signals(-code).name
-    return f"status {code}"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .check import Check, chosen
 from .report import Status
-from .run import check_subclass
+from .run import check_subclass, reasons
 from .subject import Make
 
 
@@ -24,6 +25,10 @@ def conformance_tests(
     """A test function, parametrized by check. Assign it to a name that pytest collects; arguments are those of
     ``check_subclass``. A known limit is an expected failure, a check that does not apply is skipped.
 
+    Raises:
+        ValueError: a name in ``only``, ``skip`` or ``limits`` is that of no check.
+        TypeError: ``check_subclass`` has no such argument.
+
     >>> import lamina
     >>> from lamina.conformance import conformance_tests
     >>> test_my_tensor = conformance_tests(lamina.LoggingTensor, only=["views"])
@@ -31,10 +36,12 @@ def conformance_tests(
     import pytest
 
     checks = chosen(only, full=full)
+    options |= {"skip": reasons("skip", skip), "limits": reasons("limits", limits), "full": full}
+    inspect.signature(check_subclass).bind(cls, make, **options)
 
     @pytest.mark.parametrize("check", checks, ids=[each.id for each in checks])
     def test(check: Check) -> None:
-        report = check_subclass(cls, make, only=[check.id], skip=skip, limits=limits, full=full, **options)
+        report = check_subclass(cls, make, only=[check.id], **options)
         result = report.results[0]
         if result.status is Status.FAIL:
             pytest.fail(f"{report.subject}, {result.id} ({result.reported})\n{result.detail}", pytrace=False)

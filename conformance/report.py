@@ -44,16 +44,17 @@ class Result:
 
 @dataclass
 class Report:
-    """The results of one class, in the order of the checks."""
+    """The results of one class, in the order of the checks. ``complete``: the run was not interrupted."""
 
     subject: str
     kind: str
     results: list[Result] = field(default_factory=list)
+    complete: bool = True
 
     @property
     def ok(self) -> bool:
-        """Whether something ran, and nothing failed."""
-        return bool(self.results) and not self.of(Status.FAIL)
+        """Whether something ran, all of it, and nothing failed."""
+        return self.complete and bool(self.results) and not self.of(Status.FAIL)
 
     def of(self, status: Status | str) -> list[Result]:
         """The results with that status."""
@@ -79,7 +80,7 @@ class Report:
     def headline(self) -> str:
         """One line: the class, its kind, and how many checks ended how."""
         ends = ", ".join(f"{number} {status}" for status, number in self.counts().items())
-        return f"{self.subject} ({self.kind}): {ends}"
+        return f"{self.subject} ({self.kind}): {ends}{'' if self.complete else '; interrupted'}"
 
     def summary(self) -> str:
         """The headline, the coverage of operator samples, each failure with its detail, each known limit with its
@@ -100,15 +101,16 @@ class Report:
     def to_json(self) -> str:
         """All of it, for other programs."""
         results = [{**asdict(each), "status": each.status.value} for each in self.results]
-        head = {"subject": self.subject, "kind": self.kind, "ok": self.ok, "counts": self.counts()}
-        head["coverage"] = None if self.coverage is None else asdict(self.coverage)
-        return json.dumps({**head, "results": results}, indent=1)
+        head = {"subject": self.subject, "kind": self.kind, "ok": self.ok, "complete": self.complete}
+        coverage = None if self.coverage is None else asdict(self.coverage)
+        return json.dumps({**head, "counts": self.counts(), "coverage": coverage, "results": results}, indent=1)
 
     def to_junit(self) -> str:
         """As JUnit XML, which build servers show. A known limit and a check that does not apply are skipped there."""
         suite = ET.Element("testsuite", _attributes(self))
         for each in self.results:
-            case = {"classname": f"{self.subject}.{each.group}", "name": each.name, "time": f"{each.seconds:.3f}"}
+            group = f"{_printable(self.subject)}.{each.group}"
+            case = {"classname": group, "name": each.name, "time": f"{each.seconds:.3f}"}
             element = ET.SubElement(suite, "testcase", case)
             if each.status is Status.FAIL:
                 failure = ET.SubElement(element, "failure", {"message": _printable(each.reported)})
@@ -116,14 +118,14 @@ class Report:
             elif each.status is not Status.PASS:
                 reason = _printable(f"{each.status.value}: {each.detail}")
                 ET.SubElement(element, "skipped", {"message": reason})
-        return ET.tostring(suite, encoding="unicode", xml_declaration=True)
+        return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode()
 
 
 def _attributes(report: Report) -> dict[str, str]:
     failures = len(report.of(Status.FAIL))
     skipped = len(report.of(Status.KNOWN_LIMIT)) + len(report.of(Status.NOT_APPLICABLE))
     return {
-        "name": report.subject,
+        "name": _printable(report.subject),
         "tests": str(len(report.results)),
         "failures": str(failures),
         "skipped": str(skipped),

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from ..subclasses.core.policy import Fallback
 from ..subclasses.core.private import map_nested
 from ..subclasses.core.wrapper import WrapperTensor
 from .inside import FACTS, addresses, context_of, inner_tensors, leaves_of
@@ -25,10 +24,8 @@ __all__ = [
     "SubjectError",
     "addresses",
     "context_of",
-    "decoder_of",
     "inner_tensors",
     "leaves_of",
-    "subject_of",
 ]
 
 Make = Callable[[torch.Tensor], torch.Tensor]
@@ -219,76 +216,3 @@ class Subject:
         except AssertionError as error:
             detail = "; ".join(line.strip() for line in str(error).splitlines()[1:] if line.strip())
             raise MismatchError(call, expected, f"{first_line(error)} {detail}") from None
-
-
-def subject_of(
-    cls: Any,
-    make: Make | None = None,
-    *,
-    kind: Kind | str | None = None,
-    decode: Decode | None = None,
-    device: Any = "cpu",
-    rtol: float | None = None,
-) -> Subject:
-    """The subject for a class; what is not given is found out.
-
-    Raises:
-        SubjectError: ``cls`` is no tensor subclass, or there is no way to make one, or to read its values.
-    """
-    if not (isinstance(cls, type) and issubclass(cls, torch.Tensor)) or cls is torch.Tensor:
-        raise SubjectError(f"{cls!r} is no subclass of torch.Tensor")
-    if make is None:
-        if not issubclass(cls, WrapperTensor):
-            raise SubjectError(f"{cls.__name__} has no from_plain: pass make, a function from a plain tensor to one")
-        make = cls.from_plain
-    instance = _first(cls, make, torch.device(device))
-    decode = decode or decoder_of(cls)
-    try:
-        kind = Kind(kind) if kind is not None else _kind_of(cls, instance)
-    except Exception as error:
-        text = f"__tensor_flatten__ of what make returned raised {type(error).__name__}: {first_line(error)}"
-        raise SubjectError(text) from error
-    return Subject(cls, make, kind, decode, torch.device(device), rtol)
-
-
-def _first(cls: type[torch.Tensor], make: Make, device: torch.device) -> torch.Tensor:
-    plain = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).to(device)
-    try:
-        instance = make(plain)
-    except Exception as error:
-        text = f"make raised {type(error).__name__} for a float32 tensor of shape (4, 8): {first_line(error)}"
-        raise SubjectError(text) from error
-    if not isinstance(instance, cls):
-        raise SubjectError(f"make returned a {type(instance).__name__}, no {cls.__name__}")
-    return instance
-
-
-def decoder_of(cls: type[torch.Tensor]) -> Decode:
-    """How instances of ``cls`` are read: ``to_plain``, ``dequantize``, or the first inner tensor, whichever it has."""
-    for name in ("to_plain", "dequantize"):
-        if getattr(cls, name, None) not in (None, getattr(torch.Tensor, name, None)):
-            return lambda instance: getattr(instance, name)()
-    return _first_inner
-
-
-def _first_inner(instance: Any) -> torch.Tensor:
-    inner = inner_tensors(instance)
-    if not inner:
-        raise SubjectError(f"{type(instance).__name__} has no inner tensor that can be found: pass decode")
-    first = inner[0]
-    return first if type(first) is torch.Tensor else decoder_of(type(first))(first)
-
-
-def _kind_of(cls: type[torch.Tensor], instance: torch.Tensor) -> Kind:
-    if all(leaf.is_meta for leaf in leaves_of(instance)):
-        return Kind.FAKE
-    inner = inner_tensors(instance)
-    if issubclass(cls, WrapperTensor):
-        is_transparent = cls.fallback is Fallback.UNWRAP
-    else:
-        alike = [each for each in inner if each.shape == instance.shape and each.dtype == instance.dtype]
-        is_transparent = bool(inner) and len(alike) == len(inner)
-    nested = [each for each in inner if type(each) is not torch.Tensor]  # around a representation: it is one, too
-    if is_transparent and all(_kind_of(type(each), each) is Kind.TRANSPARENT for each in nested):
-        return Kind.TRANSPARENT
-    return Kind.REPRESENTATION
