@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -204,6 +205,8 @@ def _ended(at_work: Sequence[Attempt]) -> list[Attempt]:
 
 def _warm_up(checks: Sequence[Check]) -> None:
     """What many children would import, each for itself."""
+    if torch.distributed.is_available():
+        import_module("torch.distributed.tensor")  # the first op of some classes does, and takes 2 s
     if any(each.group in _COMPILING for each in checks):
         _warm_up_compiler()
     if any(each.group == "samples" for each in checks):
