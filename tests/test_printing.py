@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from subjects import Clear, Doubled, Granularity, Scaled, Sum, Tagged, nest
+from torch.autograd import forward_ad
 
 from lamina import DataDependentError, Kind, PlainOnlyError, WrapperTensor, op_table, strict
 
@@ -175,3 +176,15 @@ def test_meta_values_are_refused_clearly() -> None:
             (NotImplementedError, RuntimeError, TypeError, DataDependentError, PlainOnlyError), match=r"(?i)meta"
         ):
             call()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_repr_shows_the_tangent_of_a_dual_tensor_and_runs_no_op_of_the_class() -> None:
+    for make in (Clear, Doubled.from_plain):
+        w = make(torch.tensor([4.0]))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(w, torch.tensor([0.5]))
+            assert repr(dual).endswith(", tangent=tensor([0.5000]))")
+            assert "tangent" not in repr(w)
+            assert ops_run_by(type(w), lambda dual=dual: repr(dual)) == 0
+        assert "tangent" not in repr(dual)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.autograd import forward_ad
 
 from .declaration import Field, Role
 from .fields import inner_tensors
+from .private import metadata_only
 
 
 def text_of(wrapper: Any) -> str:
@@ -20,8 +22,16 @@ def text_of(wrapper: Any) -> str:
         parts.append(f"grad_fn=<{type(wrapper.grad_fn).__name__}>")
     elif wrapper.requires_grad:
         parts.append("requires_grad=True")
+    if (tangent := _tangent(wrapper)) is not None:
+        parts.append(f"tangent={tangent!r}")
     text = f"{cls.__name__}({', '.join(parts)})"
     return f"Parameter containing:\n{text}" if isinstance(wrapper, nn.Parameter) else text
+
+
+def _tangent(wrapper: Any) -> Any:
+    """Of a dual tensor, in the scope that made it. Unpacking views the primal: not as an op of the class."""
+    with metadata_only():
+        return forward_ad.unpack_dual(wrapper).tangent
 
 
 def _is_shown(wrapper: Any, field: Field) -> bool:
