@@ -5,5 +5,14 @@ from .compiled_code import CompiledRegionWarning
 from .dispatch_log import DispatchLog
 from .function_log import FunctionLog
 from .op_counter import OpCounter
+from .trace import DispatcherTrace, NestedTraceError
 
-__all__ = ["CompiledRegionWarning", "DispatchLog", "FunctionLog", "OpCounter", "logged_backend"]
+__all__ = [
+    "CompiledRegionWarning",
+    "DispatchLog",
+    "DispatcherTrace",
+    "FunctionLog",
+    "NestedTraceError",
+    "OpCounter",
+    "logged_backend",
+]

@@ -105,9 +105,9 @@ class OpRecord:
             "compiled": self.compiled,
             "phase": self.phase,
             "class": self.cls,
-            "inputs": [_plain(value) for value in self.inputs],
-            "keywords": {key: _plain(value) for key, value in self.keywords},
-            "outputs": [_plain(value) for value in self.outputs],
+            "inputs": [plain_value(value) for value in self.inputs],
+            "keywords": {key: plain_value(value) for key, value in self.keywords},
+            "outputs": [plain_value(value) for value in self.outputs],
             "depth": self.depth,
             "module": self.module,
             "start_ns": self.start_ns,
@@ -119,8 +119,8 @@ class OpRecord:
 
     def __str__(self) -> str:
         """One line without times, so that two equal runs print the same text."""
-        given = [_text(value) for value in self.inputs] + [f"{key}={_text(value)}" for key, value in self.keywords]
-        result = f"!! {self.error}" if self.failed else f"-> {', '.join(map(_text, self.outputs)) or 'None'}"
+        given = [text_of(value) for value in self.inputs] + [f"{key}={text_of(value)}" for key, value in self.keywords]
+        result = f"!! {self.error}" if self.failed else f"-> {', '.join(map(text_of, self.outputs)) or 'None'}"
         where = "".join(f" {part}" for part in (self.cls, self.module and f"in {self.module}") if part)
         return f"{'  ' * self.depth}{self.op}({', '.join(given)}) {result}  [{self.phase} {self.layer}{where}]"
 
@@ -242,17 +242,19 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-def _plain(value: Value) -> Any:
+def plain_value(value: Value) -> Any:
+    """As JSON takes it."""
     if isinstance(value, TensorMeta):
         return value.to_json()
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)  # JSON has neither
     return value
 
 
-def _text(value: Value) -> str:
+def text_of(value: Value) -> str:
+    """In one line."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(text_of, value))}]"
     return str(value)

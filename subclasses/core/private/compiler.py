@@ -42,6 +42,13 @@ def never_compile(function: Callable[..., Any]) -> None:
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
 
 
+def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
+    """The size along ``dim`` is symbolic in what Dynamo compiles next. Imports Dynamo (1 s)."""
+    import torch._dynamo
+
+    torch._dynamo.mark_dynamic(tensor, dim)
+
+
 def compiler_of_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function behind the name of a ``torch.compile`` backend. Imports Dynamo (1 s)."""
     from torch._dynamo.backends.registry import lookup_backend

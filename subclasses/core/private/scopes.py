@@ -73,3 +73,4 @@ def outside_inference_mode(run: Callable[..., Any], *args: Any) -> Any:
 # The innermost dispatch mode and function mode of this thread.
 dispatch_mode_on_top: Callable[[], object] = torch.utils._python_dispatch._get_current_dispatch_mode
 function_mode_on_top: Callable[[], object] = torch.overrides._get_current_function_mode
+function_modes_on_stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
