@@ -57,7 +57,18 @@ def weights_only_loading_keeps_the_instance(subject: Subject) -> None:
     bits, in a Parameter too. What unpickles only without it will not be loaded by most."""
     _findable(subject)
     for original in (subject.new(4, 8), subject.new(4, 8, grad=True), nn.Parameter(subject.new(4, 8))):
-        subject.kept("torch.load(file, weights_only=True)", _loaded(original, weights_only=True), original)
+        call = "torch.load(file, weights_only=True)"
+        try:
+            loaded = _loaded(original, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise MismatchError(call, "the instance: call torch.serialization.add_safe_globals", _why(error)) from None
+        subject.kept(call, loaded, original)
+
+
+def _why(error: Exception) -> str:
+    """The line of the error that says what was refused: it is not the first one."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if "nsupported" in line or "not an allowed" in line), lines[0]).strip()
 
 
 @check("life", "torch.load without weights_only breaks")
@@ -167,7 +178,10 @@ def a_plain_checkpoint_loads_into_instances(subject: Subject) -> None:
         kinds = ["wrapped" if each else "plain" for each in (wrapped, target)]
         call = "load_state_dict of a {} weight into a {} one".format(*kinds)
         before = layer.weight
-        layer.load_state_dict(source.state_dict())
+        try:
+            layer.load_state_dict(source.state_dict())
+        except RuntimeError as error:  # its first line only says that there are errors
+            raise MismatchError(call, "the values, copied", " ".join(str(error).split())) from error
         if layer.weight is not before or subject.is_instance(layer.weight) != target:
             raise MismatchError(call, f"the {kinds[1]} Parameter that was there", layer.weight)
         if not layer.weight.requires_grad:
