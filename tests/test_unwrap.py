@@ -691,3 +691,16 @@ def test_a_child_of_a_child_keeps_its_class() -> None:
     for out in (w + 1, w.detach(), w.view(-1), w.add_(1), torch.cat([w, w])):
         assert type(out) is Child
         assert out.more == 9
+
+
+def test_a_kernel_that_conjugates_what_it_writes_is_followed() -> None:
+    """``lu_solve`` from the right leaves its ``out=`` with a conj bit."""
+    generator = torch.Generator().manual_seed(0)
+    matrix, right = (torch.randn(n, 3, dtype=torch.complex64, generator=generator) for n in (3, 4))
+    lu, pivots = torch.linalg.lu_factor(matrix)
+    plain, wrapped = torch.zeros_like(right), Clear(torch.zeros_like(right))
+    torch.linalg.lu_solve(lu, pivots, right, left=False, out=plain)
+    torch.linalg.lu_solve(Clear(lu), Clear(pivots), Clear(right), left=False, out=wrapped)
+    assert plain.is_conj()
+    same(wrapped, plain)
+    same(torch.view_as_real(wrapped.conj()), torch.view_as_real(plain.conj()))

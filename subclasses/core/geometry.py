@@ -37,6 +37,15 @@ def take_bits(outer: Any, other: Any) -> None:
     outer._l_bits = other._l_bits
 
 
+def match_bits(outer: Any, inner: torch.Tensor) -> None:
+    """Gives ``outer`` the conj and neg bits of ``inner`` after a write that may have changed them: ``lu_solve`` leaves
+    its ``out=`` conjugated."""
+    if (outer.is_conj(), outer.is_neg()) != (inner.is_conj(), inner.is_neg()):
+        set_conj(outer, inner.is_conj())
+        set_neg(outer, inner.is_neg())
+        outer._l_bits = inner.is_conj() or inner.is_neg()
+
+
 def metadata_of(wrapper: Any) -> OuterMetadata:
     """The metadata that the inner tensors of ``wrapper`` give its outer tensor now."""
     cls = type(wrapper)

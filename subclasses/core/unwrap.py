@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .errors import LayoutError
-from .geometry import carry_bits, match_geometry
+from .geometry import carry_bits, match_bits, match_geometry
 from .gradients import keep_gradient
 from .private import call_of, outside_inference_mode, share_storage, with_math_bits
 from .schema import Argument, Kind, OpFacts, Result, value_of
@@ -152,6 +152,9 @@ def _any(cls: Any, facts: OpFacts) -> Runner:
         out = with_math_bits(call, *inner_args, **inner_kwargs) if peel.complex else call(*inner_args, **inner_kwargs)
         if written:
             _settle_writes(cls, facts, args, kwargs)
+            if peel.complex:
+                for wrapper in written_wrappers(written, cls, args, kwargs):
+                    match_bits(wrapper, inner_of(wrapper))
             if type(value_of(written[0], args, kwargs)) is not cls:  # plain.add_(w): the result is plain
                 keep_gradient(peel.like)
         if not results:
