@@ -34,6 +34,11 @@ class Candidate:
     wrap: Callable[[torch.Tensor], torch.Tensor]
     unwrap: Callable[[Any], torch.Tensor]
 
+    @property
+    def plain_gradients(self) -> bool:
+        """Whether the gradient of an instance may be plain."""
+        return False
+
     def takes(self, tensor: torch.Tensor) -> bool:  # noqa: ARG002
         """Whether ``wrap`` can wrap it; others stay plain in the wrapped run."""
         return True
@@ -126,9 +131,10 @@ class Comparison:
             raise MismatchError("values", f"{where}, {plain.dtype} {tuple(plain.shape)}, differs from the plain run")
 
     def _accepts_plain(self, tensor: torch.Tensor) -> bool:
-        if self.plain is Plain.NEVER or type(tensor) is not torch.Tensor:
+        if type(tensor) is not torch.Tensor:
             return False
-        return self.plain is Plain.ALWAYS or (tensor.layout is torch.strided and not tensor.any())
+        zeros = self.plain is Plain.ZEROS and tensor.layout is torch.strided and not tensor.any()
+        return zeros or self.plain is Plain.ALWAYS or not self.candidate.takes(tensor)
 
     def _equal_values(self, plain: torch.Tensor, inner: torch.Tensor, slack: float) -> bool:
         if self.values is Values.IGNORED or self.candidate.same(plain, inner):

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Failure:
-    """One case that differs from the plain run. ``stage``: forward, input (mutated or not) or grad."""
+    """One case that differs from the plain run. ``stage``: forward, input (mutated or not) or grad.
+
+    ``call``: as one reads it; ``size``: how many elements its operands have.
+    """
 
     op: str
     variant: str
@@ -18,6 +21,8 @@ class Failure:
     stage: str
     kind: str
     detail: str
+    call: str = ""
+    size: int = 0
 
     @property
     def reason(self) -> str:
@@ -31,13 +36,15 @@ class Failure:
 class Report:
     """Counts of one sweep.
 
-    ``skipped``: the plain run itself raises. ``refused``: sparse, with an error that says so; neither passed nor
+    ``skipped``: the plain run itself raises. ``untouched``: no operand is of the class, since there is none, or none
+    that it takes. ``refused``: sparse, with an error that says so; neither passed nor
     failed. ``loose``: compared by metadata or up to rounding, for a reason that ``samples`` names. ``rounded``: by
     operator, those that were equal within the candidate's tolerance only.
     """
 
     passed: int = 0
     skipped: int = 0
+    untouched: int = 0
     refused: int = 0
     sparse: int = 0
     loose: int = 0
@@ -58,6 +65,7 @@ class Report:
         return Report(
             self.passed + other.passed,
             self.skipped + other.skipped,
+            self.untouched + other.untouched,
             self.refused + other.refused,
             self.sparse + other.sparse,
             self.loose + other.loose,
