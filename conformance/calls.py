@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
@@ -12,6 +11,7 @@ import torch
 
 from ..subclasses.core.private import map_nested
 from .outcome import KnownLimit, MismatchError, NotApplicable
+from .refusal import is_refusal
 from .subject import Subject
 
 Operands = Mapping[str, Any]
@@ -77,7 +77,7 @@ def item(*key: Any) -> Call:
 def function(called: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
     """``called(...)``, where ``called`` is a function of torch or an overload of an operator."""
     name = getattr(called, "__name__", str(called))
-    module = "aten" if isinstance(called, _OVERLOAD) else "torch"
+    module = "aten" if isinstance(called, _OVERLOAD) else "torch" if hasattr(torch, name) else "F"
     return Call(f"{module}.{name}({_arguments(args, kwargs)})", called, args, kwargs)
 
 
@@ -89,16 +89,19 @@ def compare(
     *,
     loosely: bool = False,
     of: str = "x",
+    impossible: bool = False,
     refusable: Callable[[MismatchError], bool] | None = None,
     **others: Any,
 ) -> None:
-    """Each call on ``x`` gives what it gives on ``plain``. What torch refuses for ``plain`` is left out, and errors of
-    the class that ``refusable`` accepts. ``of`` names ``x`` in the text."""
+    """Each call on ``x`` gives what it gives on ``plain``. Errors of the class that ``refusable`` accepts are none, and
+    what torch refuses for ``plain`` is left out if some of it is ``impossible``. ``of`` names ``x`` in the text."""
     for call in calls:
         text = call.text if of == "x" else f"{call.text}, where x = {of}"
         try:
             expected = call({"x": plain, **others})
         except REFUSALS:
+            if not impossible:
+                raise
             continue
         try:
             got = call.on({"x": x, **others}, expected)
@@ -112,8 +115,7 @@ def compare(
 def refused_by_step(error: MismatchError) -> bool:
     """Whether the class refused to cut its blocks, and said where it can be cut."""
     cause = error.__cause__
-    clear = isinstance(cause, (NotImplementedError, RuntimeError, ValueError))
-    return clear and re.search(r"(multiple|divisible|block|group|step).*\d", str(cause), re.DOTALL) is not None
+    return cause is not None and is_refusal(cause, r"(?s)(multiple|divisible|block|group|step).*\d")
 
 
 _OVERLOAD = type(torch.ops.aten.add.Tensor)

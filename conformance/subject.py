@@ -123,7 +123,7 @@ class Subject:
 
     def step(self, values: torch.Tensor) -> float:
         """How far off a write of ``values`` may be: by what the class can represent near them. 0 if all."""
-        if self.kind is not Kind.REPRESENTATION or not values.numel():
+        if self.kind is not Kind.REPRESENTATION or not values.numel() or not self.takes(values):
             return 0.0
         error = (self.reference(values) - values).abs().amax()
         return float(3 * error + 1e-5 * values.abs().amax())
@@ -152,7 +152,8 @@ class Subject:
         Raises:
             MismatchError: they differ by more. It names ``call``.
         """
-        if self.kind is not Kind.REPRESENTATION:
+        encoded = isinstance(got, (self.cls, WrapperTensor)) and written.is_floating_point()
+        if self.kind is not Kind.REPRESENTATION or not encoded:
             self.same(call, got, written, loosely=loosely)
             return
         values, written, step = self.values(got), written.detach(), self.step(written.detach())

@@ -8,9 +8,8 @@ from ..calls import OUT, Call, X, Y, Z, compare, function, item, method
 from ..check import check
 from ..outcome import MismatchError
 from ..schema_trial import obeys_schema, operands, share_memory
-from ..subject import Kind, Subject, leaves_of
+from ..subject import VALUED, Kind, Subject, leaves_of
 
-VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
 aten = torch.ops.aten
 ROWS, PLACES = torch.tensor([3, 1, 0, 0]), torch.tensor([[0, 2], [7, 1]])
 

@@ -10,9 +10,8 @@ import torch
 from ..calls import REFUSALS, Call, Y, compare, item, method, refused_by_step
 from ..check import check
 from ..outcome import MismatchError
-from ..subject import Kind, Subject
+from ..subject import VALUED, Kind, Subject
 
-VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
 SHAPES = ((1, 8), (4, 1), (1, 1), (0, 8), (4, 0), (5, 7), (3,), (0,), (), (2, 3, 4))
 
 RESHAPES = (
@@ -107,6 +106,11 @@ def lists(dims: int) -> Iterator[Call]:
         yield method("chunk", 3, dim)
         yield method("tensor_split", 3, dim)
         yield method("unbind", dim)
+
+
+def _try_any(subject: Subject, x: Any, plain: torch.Tensor, name: str) -> None:
+    options: dict[str, Any] = {"refusable": refused_by_step, "impossible": True, "loosely": True}
+    compare(subject, POSSIBLE_ON_ANY, x, plain, of=name, **options)
 
 
 @check("views", "weight loaders slice and narrow quantized weights: wrong values, or scales that stay whole")
@@ -217,7 +221,7 @@ def small_and_odd_sizes_work(subject: Subject) -> None:
         x, reference = subject.wrap(plain), subject.reference(plain)
         name = f"make(a tensor of shape {shape})"
         subject.same(name, x, reference)
-        compare(subject, POSSIBLE_ON_ANY, x, reference, of=name, refusable=refused_by_step, loosely=True)
+        _try_any(subject, x, reference, name)
 
 
 @check("views", "ops on a transposed, strided or expanded wrapper read the wrong elements")
@@ -228,13 +232,13 @@ def non_contiguous_inputs_work(subject: Subject) -> None:
     x, reference = subject.wrap(plain), subject.reference(plain)
     for call in (method("t"), item(slice(None, None, 2)), item(slice(1, 2)), method("unsqueeze", 1)):
         got, expected = call.on({"x": x}), call({"x": reference})
-        compare(subject, POSSIBLE_ON_ANY, got, expected, of=call.text, refusable=refused_by_step, loosely=True)
+        _try_any(subject, got, expected, call.text)
     row, wanted = x[:1].expand(4, 8), reference[:1].expand(4, 8)
-    compare(subject, POSSIBLE_ON_ANY, row, wanted, of="x[0:1].expand(4, 8)", refusable=refused_by_step, loosely=True)
+    _try_any(subject, row, wanted, "x[0:1].expand(4, 8)")
     for name, given in (("plain.t()", subject.plain(8, 4).t()), ("plain[:, ::2]", subject.plain(4, 16)[:, ::2])):
         made: Any = subject.make(given)
         values = given.clone() if subject.kind is Kind.FAKE else subject.values(made).clone()
-        compare(subject, POSSIBLE_ON_ANY, made, values, of=f"make({name})", refusable=refused_by_step, loosely=True)
+        _try_any(subject, made, values, f"make({name})")
 
 
 @check("views", "a view of a view loses its place, or what is written to it", kinds=VALUED)
