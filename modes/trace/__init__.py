@@ -1,12 +1,15 @@
 """The dispatcher's decisions, made visible.
 
-Reading order: slots, keyset, decision, handlers, dispatcher_trace, tree; operators and tables answer without a call.
+Reading order: slots, keyset, decision, handlers, dispatcher_trace, tree; operators, tables, packaged and op_card
+answer without a call.
 """
 
 from .decision import Decision
 from .dispatcher_trace import DispatcherTrace, NestedTraceError
 from .keyset import KeySets
+from .op_card import OpCard, op_card
 from .operators import UnknownOperatorError, overload_of
+from .packaged import MissingSourcesError
 from .slots import Kernel, Slot
 from .tables import Table, TensorKeys, UnknownKeyError, dispatch_keys, explain_table, which_ops, why
 
@@ -15,7 +18,9 @@ __all__ = [
     "DispatcherTrace",
     "Kernel",
     "KeySets",
+    "MissingSourcesError",
     "NestedTraceError",
+    "OpCard",
     "Slot",
     "Table",
     "TensorKeys",
@@ -23,6 +28,7 @@ __all__ = [
     "UnknownOperatorError",
     "dispatch_keys",
     "explain_table",
+    "op_card",
     "overload_of",
     "which_ops",
     "why",

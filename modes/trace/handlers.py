@@ -28,7 +28,7 @@ def handler_of_call(op: OpOverload, modes: Sequence[Any], tensors: Sequence[torc
     if modes:
         mode = type(modes[-1])
         return Handler("dispatch mode", f"{mode.__name__} for {op.name()}", place_of(mode.__torch_dispatch__))
-    classes = _in_order([type(each) for each in tensors if _has_handler(type(each))])
+    classes: list[Any] = _in_order([type(each) for each in tensors if _has_handler(type(each))])
     if not classes:
         return None
     cls = classes[0]
@@ -56,8 +56,8 @@ def _has_handler(cls: type) -> bool:
     return getattr(cls, "__torch_dispatch__", None) not in (None, torch.Tensor.__torch_dispatch__)
 
 
-def _in_order(classes: Sequence[type]) -> list[type]:
-    found: list[type] = []
+def _in_order(classes: Sequence[type]) -> list[Any]:
+    found: list[Any] = []
     for cls in classes:
         if cls not in found:
             at = next((i for i, other in enumerate(found) if issubclass(cls, other)), len(found))

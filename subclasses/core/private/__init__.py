@@ -29,6 +29,7 @@ from .compiler import (
     mark_dynamic,
     never_compile,
     on_compiled_calls,
+    package_ahead_of_time,
     with_graph_observer,
 )
 from .dispatcher import (
@@ -60,7 +61,16 @@ from .modules import (
     renew_weak_weights,
     uncompiled,
 )
-from .operators import call_of, composite_kernel, has_kernel, int8_product, name_of_packet, schema_of
+from .operators import (
+    bridges_to,
+    call_of,
+    composite_kernel,
+    has_decomposition,
+    has_kernel,
+    int8_product,
+    name_of_packet,
+    schema_of,
+)
 from .scopes import (
     below_python,
     disabled_torch_function,
@@ -100,6 +110,7 @@ __all__ = [
     "backward_id",
     "below_python",
     "bits_of_keys",
+    "bridges_to",
     "cache_key",
     "call_of",
     "compiler_of_backend",
@@ -116,6 +127,7 @@ __all__ = [
     "function_modes_on_stack",
     "functionality_of",
     "gradient_hooks",
+    "has_decomposition",
     "has_kernel",
     "has_key",
     "highest_key",
@@ -141,6 +153,7 @@ __all__ = [
     "operators_with",
     "outside_inference_mode",
     "own_parameters",
+    "package_ahead_of_time",
     "reattach_hooks",
     "reference_count",
     "renew_weak_weights",

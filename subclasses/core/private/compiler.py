@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -47,6 +48,19 @@ def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
     import torch._dynamo
 
     torch._dynamo.mark_dynamic(tensor, dim)
+
+
+def package_ahead_of_time(program: torch.export.ExportedProgram, path: Path) -> Callable[..., Any]:
+    """Compiles an exported program with AOTInductor, in this process, and loads what came of it. Needs a C++ compiler.
+
+    These functions are documented, and live in a module that is not.
+    """
+    import torch._inductor as inductor
+
+    package = inductor.aoti_compile_and_package(
+        program, package_path=str(path), inductor_configs={"compile_threads": 1}
+    )
+    return cast(Callable[..., Any], inductor.aoti_load_package(package))
 
 
 def compiler_of_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def backend_count() -> int:
 
 def functionality_of(key: str) -> str:
     """The functionality of a runtime key: ``AutogradFunctionality`` for ``AutogradCPU``; others are their own."""
-    name: str = torch._C._to_functionality_key(getattr(DispatchKey, key)).name
+    name: str = torch._C._to_functionality_key(getattr(DispatchKey, key)).name  # type: ignore[attr-defined]
     return name
 
 
@@ -102,7 +102,7 @@ def kernel_source(op: OpOverload, key: str) -> str | None:
     """The key under which the kernel was registered that C++ takes for a runtime key: itself, or an alias key. None
     where there is no kernel. Python kernels that torch has for its tracers only are passed by."""
     try:
-        found = torch._ops.resolve_key(_InCpp(op), getattr(DispatchKey, key))
+        found = torch._ops.resolve_key(_InCpp(op), getattr(DispatchKey, key))  # type: ignore[arg-type]
     except (NotImplementedError, RuntimeError):
         return None
     name: str = found.name
@@ -154,9 +154,10 @@ def every_decision(decide: Decide) -> Iterator[None]:
     for op in list(torch._ops.cached_ops):
         op._dispatch_cache.clear()
     ask = hook.answer
-    OpOverload._get_dispatch = lambda op, key: ask(op, key)  # noqa: PLW0108 - a method of the class has to be a function
+    # A lambda, since a bound method would not be given the operator.
+    setattr(OpOverload, "_get_dispatch", lambda op, key: ask(op, key))  # noqa: B010, PLW0108
     try:
         with torch._C._EnablePythonDispatcher():
             yield
     finally:
-        OpOverload._get_dispatch = hook._torchs  # type: ignore[method-assign]
+        setattr(OpOverload, "_get_dispatch", hook._torchs)  # noqa: B010

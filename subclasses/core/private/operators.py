@@ -34,3 +34,20 @@ def composite_kernel(op: OpOverload) -> Callable[..., Any]:
 
 # ``aten::add``, for ``torch.ops.aten.add``.
 name_of_packet: Callable[[OpOverloadPacket], str] = attrgetter("_qualified_op_name")
+
+
+# The C++ modules through which torch's Python functions reach operators, as users know them.
+_BRIDGES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+
+
+def bridges_to(name: str) -> list[str]:
+    """Where Python finds an operator without ``torch.ops``: ``torch._C._nn.linear`` for ``linear``."""
+    found = [f"torch._C.{bridge}.{name}" for bridge in _BRIDGES if hasattr(getattr(torch._C, bridge, None), name)]
+    return [*found, f"torch.Tensor.{name}"] if hasattr(torch._C.TensorBase, name) else found
+
+
+def has_decomposition(op: OpOverload) -> bool:
+    """Whether torch has a decomposition in Python, for its compilers."""
+    from torch._decomp import decomposition_table  # half a second
+
+    return op in decomposition_table
