@@ -166,3 +166,33 @@ def test_compiled_code_makes_takes_and_writes_views(dynamic: bool | None) -> Non
         results.append([t.to_plain() if isinstance(t, WrapperTensor) else t for t in (q, other, turned, total)])
     for eager, compiled in zip(*results, strict=True):
         assert torch.equal(eager, compiled)
+
+
+WHOLE: dict[str, Any] = {
+    "view": lambda q: q.view(2, 3),
+    "view_as": lambda q: q.view_as(q),
+    "slice": lambda q: q[:],
+    "narrow": lambda q: q.narrow(0, 0, 2),
+    "expand": lambda q: q.expand(-1, 3),
+    "only chunk": lambda q: q.chunk(1)[0],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("view", WHOLE)
+def test_a_view_of_the_whole_keeps_the_class(view: str, mode: Any) -> None:
+    for plain in (torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2).t()):
+        if view == "view" and not plain.is_contiguous():
+            continue
+        q: Any = Doubled.from_plain(plain)
+        with mode():
+            whole = WHOLE[view](q)
+            assert type(whole) is Doubled
+            whole.add_(1)
+        assert torch.equal(q.to_plain(), plain + 1)
+
+
+def test_a_square_that_is_transposed_is_no_view_of_the_whole() -> None:
+    q: Any = Doubled.from_plain(torch.arange(4.0).reshape(2, 2))
+    assert torch.equal(q.t() + 0, torch.arange(4.0).reshape(2, 2).t())
+    assert type(q.t()) is not Doubled

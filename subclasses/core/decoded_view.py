@@ -86,6 +86,10 @@ def to_copy(op: OpOverload, self: Any, *args: Any, **kwargs: Any) -> torch.Tenso
     return op(self.decode(), *args, **kwargs)  # type: ignore[no-any-return]
 
 
+# Views of the same shape, by these ops, are the whole tensor: it keeps its class.
+_PARTS = frozenset((aten.view.default, aten.expand.default, aten.slice.Tensor, aten.split.Tensor))
+
+
 def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """The results of a view op on decoded values, each as a view of the wrapper that was decoded."""
     argument = facts.results[0].view_of
@@ -98,6 +102,8 @@ def decoded_views(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any],
 
     def view(values: torch.Tensor, index: int | None) -> Any:
         outer = OuterMetadata(values.size(), values.stride(), values.storage_offset(), values.dtype, values.device)
+        if facts.op in _PARTS and values.size() == source.size():
+            return aten.alias.default(source)  # DTensor views its local tensor so, and FSDP2 takes the only chunk
         replay = View(facts.op, argument.index, call, tuple(kwargs.items()), index, outer)
         result = DecodedView._generated.make(DecodedView, source, replay)
         carry_bits(result, values)
