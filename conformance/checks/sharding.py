@@ -51,9 +51,11 @@ def check_class(call: str, got: Any, cls: type[torch.Tensor]) -> None:
         raise MismatchError(call, cls, type(got))
 
 
-def whole(parameter: Any) -> Any:
-    """The tensor of all shards."""
-    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+def whole(subject: Subject, value: Any) -> Any:
+    """The plain values of all shards, whichever of DTensor and the class is the outer one."""
+    while isinstance(value, DTensor) or subject.is_instance(value):
+        value = value.detach().full_tensor() if isinstance(value, DTensor) else subject.decode(value.detach())
+    return value.detach()
 
 
 def close(subject: Subject) -> Subject:
@@ -88,7 +90,7 @@ def trained_alike(subject: Subject, mesh: Any, name: str, rows: int = 4) -> Any:
     for parameter in ("weight", "bias"):
         expected = subject.values(getattr(models[0], parameter)).detach()
         call = f"fully_shard(layer).{parameter}.full_tensor() after two steps of {name}"
-        lenient.same(call, whole(getattr(sharded, parameter)), expected, loosely=True)
+        lenient.same(call, whole(subject, getattr(sharded, parameter)), expected, loosely=True)
         if parameter == "weight" and subject.kind is not Kind.FAKE and torch.equal(expected, before):
             raise MismatchError(f"optimizer.step() of {name}", "another weight", "the one from before")
     return sharded, optimizers[1]
@@ -104,8 +106,8 @@ def fully_shard_gathers_the_class(subject: Subject) -> None:
             fully_shard(layer, mesh=mesh)
             layer(subject.plain(5, 8))
         _, cls, values = layer.found
-        if not issubclass(cls, subject.cls):
-            raise MismatchError("the weight that the forward of fully_shard(layer) finds", subject.cls, cls)
+        if not issubclass(cls, wanted := shard_class(subject)):
+            raise MismatchError("the weight that the forward of fully_shard(layer) finds", wanted, cls)
         subject.same("the weight after the all-gather", values, subject.reference(subject.plain(4, 8)))
 
 
