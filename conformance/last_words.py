@@ -14,7 +14,7 @@ _FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 
 def last_words(output: IO[bytes], check_file: str) -> list[str]:
     """The last lines in ``output``. Where ``faulthandler`` wrote a stack: what came before it, and of the stack the two
-    innermost frames and the one in ``check_file``.
+    innermost frames, and the innermost one in ``check_file``.
     """
     output.seek(max(0, output.seek(0, os.SEEK_END) - _BYTES))
     lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
@@ -26,6 +26,9 @@ def last_words(output: IO[bytes], check_file: str) -> list[str]:
         if not (frame := _FRAME.match(line)):
             break
         frames.append(frame)
-    own = [frame for frame in frames[2:] if frame["file"] == check_file][:1]
-    places = [f"at {Path(each['file']).name}:{each['line']} in {each['function']}" for each in frames[:2] + own]
-    return lines[max(0, stack - _LINES) : stack] + places
+    inner = frames[:2]
+    if all(frame["file"] != check_file for frame in inner):
+        inner += [frame for frame in frames if frame["file"] == check_file][:1]
+    places = [f"at {Path(each['file']).name}:{each['line']} in {each['function']}" for each in inner]
+    before = [line for line in lines[:stack] if not line.startswith("Fatal Python error: ")]  # it names the signal
+    return before[-_LINES:] + places

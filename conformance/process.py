@@ -164,9 +164,10 @@ class Attempt:
         self._process.join()
 
     def _close(self) -> None:
-        self._process.close()
         self.connection.close()
         self._output.close()
+        with suppress(ValueError):  # somebody else waited for it, so that its status is unknown here
+            self._process.close()
 
     def _failed(self, text: str) -> Result:
         file = self.check.function.__code__.co_filename

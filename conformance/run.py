@@ -29,7 +29,8 @@ Progress = Callable[[Result, int, int], object]
 Started = Callable[[Check], object]
 
 _SECOND = 1.0  # a process that ended while a child of its own holds the connection is found after that
-_COMPILING = ("compile", "export")
+MAKE_SECONDS = 60.0  # after that long, make hangs
+_COMPILING = ("compile", "export", "life", "devices")  # an optimizer imports the compiler, too
 
 
 def check_subclass(
@@ -141,7 +142,7 @@ def _can_fork(build: Callable[[], Subject]) -> bool:
         with suppress(SubjectError):  # it is raised once more, in the parent
             build()
 
-    probe = Check("can_be_checked", "declaration", can_be_checked, "")
+    probe = Check("can_be_checked", "declaration", can_be_checked, "", seconds=MAKE_SECONDS)
     anything = Subject(torch.Tensor, torch.clone, Kind.TRANSPARENT, torch.clone)
     with closing(_in_processes([probe], anything, 1, None)) as results:
         result = next(results)
@@ -207,6 +208,8 @@ def _warm_up(checks: Sequence[Check]) -> None:
     """What many children would import, each for itself."""
     if torch.distributed.is_available():
         import_module("torch.distributed.tensor")  # the first op of some classes does, and takes 2 s
+    if any(each.group == "distributed" for each in checks):
+        torch.compiler.reset()  # imports Dynamo, as FSDP2 and DTensor would
     if any(each.group in _COMPILING for each in checks):
         _warm_up_compiler()
     if any(each.group == "samples" for each in checks):
