@@ -43,7 +43,7 @@ def each(count: int, dtypes: Iterable[str] = REAL) -> dict[str, int]:
 
 ZEROS = "for an empty matrix C++ answers at::zeros above dispatch, which is plain"
 STRIDE = "the C++ derivative does not work in place where it sees a tensor subclass: equal values, another stride"
-RESIZED = "changes the shape of what it writes, which an int8 tensor refuses: scales would belong to other values"
+RESIZED = "changes the shape of what it writes: what an encoded operand holds would belong to other values"
 TWICE = "writes its operand twice, which is then encoded twice"
 FOLDED = "C++ folds a batch into one product unless it sees a tensor subclass: another order of sums"
 UNWRITTEN = "C++ takes another branch for a tensor subclass, and forgets out= there"
@@ -80,7 +80,16 @@ REPRESENTATION = (
     ),
     Allowed("ormqr", "grad: stride", each(10, LAPACK), STRIDE),
 )
+# The ``op`` stands for all: a clear refusal, by a class that has no rule for the op.
+REFUSED = Allowed("*", "forward: UnwrittenError", {}, "changes the shape or stride of an encoded operand")
 ALLOWED = {Kind.TRANSPARENT: TRANSPARENT, Kind.REPRESENTATION: REPRESENTATION, Kind.FAKE: ()}
+
+
+def reason_of(op: str, stage: str, kind: Kind) -> str | None:
+    """Why samples of an operator may differ in that stage; None if they may not."""
+    entries = [*ALLOWED[kind], *[REFUSED] * (kind is Kind.REPRESENTATION)]
+    return next((each.why for each in entries if each.op in (op, "*") and each.reason == stage), None)
+
 
 # Matrix products in forward or backward, which an encoded operand computes in another order of sums.
 PRODUCTS = frozenset(

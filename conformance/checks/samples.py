@@ -12,7 +12,7 @@ import torch
 from ..check import check
 from ..outcome import Coverage, KnownLimit, MismatchError, NotApplicable
 from ..process import note
-from ..sample_limits import ALLOWED
+from ..sample_limits import reason_of
 from ..subject import Kind, Subject
 from ..sweep import DTYPES, VARIANTS, Failure, Report, operators, sweep, sweep_errors
 from ..sweep.candidates import Decoding, candidate_of, is_random, refusal
@@ -116,16 +116,16 @@ def _drawn(op: OpInfo, salt: str, share: int) -> bool:
 
 def _verdict(subject: Subject, report: Report, expected: str) -> Coverage:
     coverage = Coverage(report.passed, report.compared)
-    allowed = {(each.op, each.reason): each.why for each in ALLOWED[subject.kind]}
-    known = [each for each in report.failures if (each.op, each.reason) in allowed]
-    wrong = [each for each in report.failures if (each.op, each.reason) not in allowed]
+    reasons = {each: reason_of(each.op, each.reason, subject.kind) for each in report.failures}
+    wrong = [each for each, reason in reasons.items() if reason is None]
     if wrong:
         smallest = min(wrong, key=lambda each: (each.size, len(each.call)))
         got = f"{smallest.reason}: {smallest.detail}"
         raise MismatchError(smallest.call, expected, got, more=_listed(wrong, coverage), coverage=coverage)
-    if known:
-        reasons = {f"{each.op}: {allowed[each.op, each.reason]}": None for each in known}
-        raise KnownLimit("\n".join([f"{coverage}; {len(known)} differ:", *reasons]), coverage=coverage)
+    if reasons:
+        lines = Counter(f"{each.op}: {reason}" for each, reason in reasons.items())
+        text = "\n".join([f"{coverage}; what differs, and why:", *(f"{n} of {line}" for line, n in lines.items())])
+        raise KnownLimit(text, coverage=coverage)
     if not coverage.compared:
         raise NotApplicable("no sample has an operand that make takes")
     return coverage

@@ -88,7 +88,7 @@ class Decoding(DecodingCandidate):
         return bool(tensor.detach().isfinite().all()) and accepts(self.subject, tensor)
 
     def tolerance(self, op: str, dtype: torch.dtype) -> float | None:
-        usual = super().tolerance(op, dtype) if dtype.is_floating_point else None
+        usual = super().tolerance(op, dtype) if dtype.is_floating_point or dtype.is_complex else None
         rtol = self.subject.rtol
         return max(usual, rtol) if usual is not None and rtol is not None else usual
 
@@ -116,10 +116,9 @@ def refusal(subject: Subject, tensor: torch.Tensor) -> str | None:
 
 def is_random(subject: Subject) -> bool:
     """Whether two instances of the same values differ."""
-    plain = subject.plain(16, 16)
-    if not subject.takes(plain):
-        plain = subject.plain(4, 8)
-    return not same_bits(subject.reference(plain), subject.reference(plain))
+    plain = subject.plain(4, 8)
+    one, other = (subject.decode(subject.make(plain.clone())) for _ in range(2))
+    return not same_bits(one, other)
 
 
 def seeded(subject: Subject) -> Any:

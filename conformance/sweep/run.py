@@ -103,7 +103,7 @@ def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> 
     if plain is None:
         report.skipped += 1
         return
-    if not any(map(candidate.takes, plain.arguments.tensors())):
+    if not plain.of_the_class:
         report.untouched += 1
         return
     sparse = any(t.layout is not torch.strided for t in plain.arguments.tensors() + plain.outputs())
@@ -128,11 +128,13 @@ def _plain_run(candidate: Candidate, case: Case) -> Run | None:
         try:
             given = case.fresh_arguments(grad)
             arguments = given.map(leaf_maker(candidate, candidate.reference))
+            taken = [candidate.takes(tensor) for tensor in given.tensors()]
             before = [
-                candidate.snapshot(reference) if candidate.takes(tensor) else None
-                for tensor, reference in zip(given.tensors(), arguments.tensors(), strict=True)
+                candidate.snapshot(reference) if wrapped else None
+                for wrapped, reference in zip(taken, arguments.tensors(), strict=True)
             ]
             run = call(case, arguments)
+            run.of_the_class = any(taken)
         except Exception:  # what torch itself refuses is no sample: the caller counts it as skipped
             continue
         if case.op.name not in CHANGES_SHAPE:

@@ -17,11 +17,15 @@ from .text import call_text
 
 @dataclass
 class Run:
-    """One call: the arguments after it, its target (what an in-place call mutates) and its result."""
+    """One call: the arguments after it, its target (what an in-place call mutates) and its result.
+
+    ``of_the_class``: of the plain run, whether an operand is of the class in the other.
+    """
 
     arguments: Arguments
     target: Any
     result: Any
+    of_the_class: bool = True
 
     def touched(self) -> list[torch.Tensor]:
         """All that the call could have mutated."""
