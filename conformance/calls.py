@@ -59,19 +59,31 @@ class Call:
             raise MismatchError(self.text, expected, error) from error
 
 
-def method(name: str, *args: Any, **kwargs: Any) -> Call:
-    """``x.name(...)``; ``x[...]`` for ``__getitem__``."""
-    text = f"x.{name}({_arguments(args, kwargs)})"
+def on(slot: Slot, name: str, *args: Any, **kwargs: Any) -> Call:
+    """``slot.name(...)``; ``slot[...]`` for ``__getitem__``."""
+    text = f"{slot}.{name}({_arguments(args, kwargs)})"
     if name == "__getitem__":
-        text = f"x[{_shown(args[0])}]"
+        text = f"{slot}[{_shown(args[0])}]"
     elif name == "__setitem__":
-        text = f"x[{_shown(args[0])}] = {_shown(args[1])}"
-    return Call(text, lambda x, *rest, **named: methodcaller(name, *rest, **named)(x), (X, *args), kwargs)
+        text = f"{slot}[{_shown(args[0])}] = {_shown(args[1])}"
+    elif name == "__iadd__":
+        text = f"{slot} += {_shown(args[0])}"
+    return Call(text, lambda owner, *rest, **named: methodcaller(name, *rest, **named)(owner), (slot, *args), kwargs)
+
+
+def method(name: str, *args: Any, **kwargs: Any) -> Call:
+    """``x.name(...)``."""
+    return on(X, name, *args, **kwargs)
 
 
 def item(*key: Any) -> Call:
     """``x[key]``."""
     return method("__getitem__", key[0] if len(key) == 1 else key)
+
+
+def assigned(key: Any, value: Any) -> Call:
+    """``x[key] = value``."""
+    return method("__setitem__", key, value)
 
 
 def function(called: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:

@@ -28,6 +28,7 @@ from . import (
     sharing,
     storage,
     views,
+    writes,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "sharing",
     "storage",
     "views",
+    "writes",
 ]
