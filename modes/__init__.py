@@ -5,7 +5,7 @@ from .compiled_code import CompiledRegionWarning
 from .dispatch_log import DispatchLog
 from .function_log import FunctionLog
 from .op_counter import OpCounter
-from .trace import DispatcherTrace, NestedTraceError
+from .trace import DispatcherTrace, NestedTraceError, dispatch_keys, explain_table, op_card, which_ops, why
 
 __all__ = [
     "CompiledRegionWarning",
@@ -14,5 +14,10 @@ __all__ = [
     "FunctionLog",
     "NestedTraceError",
     "OpCounter",
+    "dispatch_keys",
+    "explain_table",
     "logged_backend",
+    "op_card",
+    "which_ops",
+    "why",
 ]

@@ -122,6 +122,12 @@ class _InCpp:
         return bool(torch._C._dispatch_has_kernel_for_any_dispatch_key(self._name, keys))
 
 
+def _without_python_dispatcher(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The call as C++ takes it: of a missing kernel it says what there is."""
+    with torch._C._DisablePythonDispatcher():
+        return op._op(*args, **kwargs)
+
+
 class _Hook:
     """What the dispatcher asks instead of ``OpOverload._get_dispatch``, in one thread."""
 
@@ -135,7 +141,9 @@ class _Hook:
         if threading.get_ident() != self._thread:
             return self._torchs(op, key)
         source = kernel_source(op, key.name)
-        if key.name in _OWN_HANDLER or source is None:
+        if source is None and key.name not in _OWN_HANDLER:
+            run = partial(_without_python_dispatcher, op)
+        elif key.name in _OWN_HANDLER:
             answer = self._torchs(op, key)
             op._dispatch_cache.pop(key, None)  # so that it asks again
             run = partial(op._op_dk, answer) if isinstance(answer, DispatchKey) else answer
