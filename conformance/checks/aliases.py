@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from ..calls import OUT, Call, X, Y, Z, compare, function, item, method
@@ -149,9 +151,20 @@ WRITABLE = (
 
 @check("views", "an op writes to an argument that it only reads, or into a copy", kinds=VALUED)
 def what_the_schema_says_is_written(subject: Subject) -> None:
-    """In-place ops, ``out=`` and foreach ops write the arguments that their schema marks, and no other; they return the
-    argument itself."""
-    for call in (*IN_PLACE, *OUT_ARGUMENTS, *LISTS):
+    """In-place ops, ``out=`` and foreach ops write the arguments that their schema marks, and no other."""
+    _obey(subject, (*IN_PLACE, *OUT_ARGUMENTS, *LISTS))
+
+
+@check("views", "x += 1 binds another object, or another wrapper of it", kinds=VALUED)
+def written_arguments_are_returned(subject: Subject) -> None:
+    """In-place ops and ``out=`` return the argument itself, the same object. In inference mode, where nothing is above
+    the class, torch passes on whatever the class returns."""
+    with torch.inference_mode():
+        _obey(subject, (*IN_PLACE, *OUT_ARGUMENTS))
+
+
+def _obey(subject: Subject, calls: Iterable[Call]) -> None:
+    for call in calls:
         instances, plains = operands(subject, "x", "y", "z", "out")
         instances["z"] = plains["z"].clone()
         obeys_schema(subject, call, instances, plains)
@@ -170,10 +183,7 @@ def what_the_schema_says_is_aliased(subject: Subject) -> None:
 def what_the_schema_says_is_new(subject: Subject) -> None:
     """What an op returns, where its schema names no alias, shares memory with no argument: neither the wrapper's
     storage nor an inner tensor. Else a write to it changes the argument, too."""
-    for call in NEW:
-        instances, plains = operands(subject, "x", "y", "z")
-        instances["z"] = plains["z"].clone()
-        obeys_schema(subject, call, instances, plains)
+    _obey(subject, NEW)
 
 
 @check("views", "what is written to a view of a wrapper is lost", kinds=VALUED)
