@@ -339,6 +339,21 @@ def test_other_new_memory_of_a_decoding_class_is_plain(call: Any) -> None:
         assert (out.shape, out.dtype, out.device) == (plain.shape, plain.dtype, plain.device)
 
 
+def test_what_autograd_copies_a_gradient_into_is_of_the_class_where_the_gradient_is() -> None:
+    def into(w: Any) -> Any:
+        return w.new_empty_strided(w.size(), w.stride(), dtype=w.dtype, device=w.device)
+
+    same = Sum((torch.ones(2, 3).t(), torch.ones(3, 2)), torch.ones(3, 2))
+    out = into(same)
+    assert type(out) is Sum
+    assert (out.shape, out.stride(), len(out.parts)) == (same.shape, same.stride(), 2)
+    assert out.copy_(same).to_plain().tolist() == [[3, 3]] * 3
+    assert type(into(Doubled(torch.ones(2, 3)))) is torch.Tensor  # its gradients are plain: scratch, as above
+    for size, stride in (((2, 3), (3, 1)), ((3, 2), (2, 1))):
+        assert type(same.new_empty_strided(size, stride, device="cpu")) is torch.Tensor
+    assert type(same.new_empty_strided(same.size(), same.stride())) is torch.Tensor
+
+
 def test_scratch_of_composites_does_not_round() -> None:
     w, target = Scaled.from_plain(torch.randn(4, 5)), torch.ones(4, 5).tril() * 2 - 1
     plain = _values(w)

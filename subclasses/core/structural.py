@@ -14,6 +14,7 @@ from .codec import decoded, encoded
 from .errors import GeometryError
 from .fields import context_of, inner_tensors, is_wrapper, map_inner, same_structure
 from .plain import decoding
+from .policy import Gradients
 from .private import OpOverload
 from .rules import RuleBook
 from .schema import facts_of
@@ -88,6 +89,15 @@ def _new_empty(op: OpOverload, self: Any, size: Any, **how: Any) -> Any:
     return map_inner(self, lambda t: op(t, t.size(), **_where(how)))
 
 
+def _new_empty_strided(op: OpOverload, self: Any, size: Any, stride: Any, **how: Any) -> Any:
+    """Of the class where a leaf's gradient is: autograd copies one that it shares with others, as reentrant
+    checkpointing does, into what this gives."""
+    same = tuple(size) == tuple(self.size()) and tuple(stride) == tuple(self.stride())
+    if not same or type(self).gradients is not Gradients.SAME or not _only_names_a_device(self, how):
+        return decoding(type(self), facts_of(op))((self, size, stride), how)
+    return map_inner(self, lambda t: op(t, t.size(), t.stride(), **_where(how)))
+
+
 def _empty_like(op: OpOverload, self: Any, **how: Any) -> Any:
     """Of the class where a device is named and nothing else differs: ``Module.to_empty`` makes parameters this way."""
     if not _only_names_a_device(self, how):
@@ -142,6 +152,7 @@ def structural_rules(owner: str) -> RuleBook:
         (_as_strided, aten.as_strided.default),
         (_to_copy, aten._to_copy.default),
         (_new_empty, aten.new_empty.default),
+        (_new_empty_strided, aten.new_empty_strided.default),
         (_empty_like, aten.empty_like.default),
         (_copy_, aten.copy_.default),
         (_pin_memory, aten._pin_memory.default),
