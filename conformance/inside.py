@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..subclasses.core.private import TRACERS
+
 
 def inner_tensors(instance: Any) -> list[torch.Tensor]:
     """Those that ``__tensor_flatten__`` names; without it all attributes, of slots too, that are tensors."""
@@ -20,8 +22,8 @@ def inner_tensors(instance: Any) -> list[torch.Tensor]:
 
 
 def leaves_of(instance: Any) -> list[torch.Tensor]:
-    """The plain tensors inside, depth first; ``instance`` itself if it is plain."""
-    if type(instance) in (torch.Tensor, torch.nn.Parameter):
+    """The plain tensors inside, fake ones too, depth first; ``instance`` itself if it is plain."""
+    if type(instance) in (torch.Tensor, torch.nn.Parameter, *TRACERS):
         return [instance]
     return [leaf for inner in inner_tensors(instance) for leaf in leaves_of(inner)]
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ..subclasses.core.private import TRACERS
+from .inside import inner_tensors
 from .outcome import MismatchError, NotApplicable
-from .subject import Subject, inner_tensors
+from .subject import Subject
 
 
 def protocol_of(instance: Any) -> tuple[list[str], Any]:

@@ -12,7 +12,7 @@ import torch
 from ..subclasses.core.private import map_nested
 from ..subclasses.core.wrapper import WrapperTensor
 from .inside import FACTS, addresses, context_of, inner_tensors, leaves_of
-from .outcome import MismatchError, first_line
+from .outcome import MismatchError, NotApplicable, first_line
 
 __all__ = [
     "CPU",
@@ -90,7 +90,15 @@ class Subject:
         made = self.make(plain.detach().clone())
         if not isinstance(made, self.cls):
             raise MismatchError(f"make({list(plain.shape)})", self.cls, type(made))
-        return made.detach().requires_grad_() if grad else made
+        return self._leaf(made) if grad else made
+
+    def _leaf(self, made: torch.Tensor) -> torch.Tensor:
+        try:
+            return made.detach().requires_grad_()
+        except (RuntimeError, ValueError) as error:
+            if "grad" not in str(error):
+                raise
+            raise NotApplicable(f"{self.cls.__name__} can't require grad: {first_line(error)}") from None
 
     def takes(self, plain: torch.Tensor) -> bool:
         """Whether ``make`` accepts such a tensor. A class for floats, or for matrices, need not take others."""

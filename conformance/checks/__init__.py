@@ -2,6 +2,7 @@
 
 from . import (
     aliases,
+    autocasting,
     autograd,
     casting,
     checkpoints,
@@ -18,6 +19,7 @@ from . import (
     distributed,
     distributed_checkpoints,
     exporting,
+    functional,
     gradients,
     life,
     operands,
@@ -27,12 +29,14 @@ from . import (
     sharding,
     sharing,
     storage,
+    transforms,
     views,
     writes,
 )
 
 __all__ = [
     "aliases",
+    "autocasting",
     "autograd",
     "casting",
     "checkpoints",
@@ -49,6 +53,7 @@ __all__ = [
     "distributed",
     "distributed_checkpoints",
     "exporting",
+    "functional",
     "gradients",
     "life",
     "operands",
@@ -58,6 +63,7 @@ __all__ = [
     "sharding",
     "sharing",
     "storage",
+    "transforms",
     "views",
     "writes",
 ]

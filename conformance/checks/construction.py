@@ -11,9 +11,10 @@ from torch.overrides import TorchFunctionMode
 
 from ...subclasses.core.private import FakeTensor, FakeTensorMode, TorchDispatchMode, map_nested
 from ..check import check
+from ..inside import inner_tensors, leaves_of
 from ..outcome import MismatchError, NotApplicable
 from ..structure import check_structure, rebuilt, same_bits, structure_of
-from ..subject import Kind, Subject, inner_tensors, leaves_of
+from ..subject import Kind, Subject
 from .foreign import ForeignTensor
 
 VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)

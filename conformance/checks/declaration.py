@@ -14,9 +14,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...subclasses.core.private import FakeTensor, FakeTensorMode
 from ..check import check
+from ..inside import inner_tensors, leaves_of
 from ..outcome import MismatchError, NotApplicable
 from ..structure import check_structure, has_protocol, protocol_of, rebuilt, same_bits
-from ..subject import Subject, inner_tensors, leaves_of
+from ..subject import Subject
 
 _OTHER_PROCESS = """
 import pickle, sys
