@@ -1,0 +1,171 @@
+"""Writes and views in a compiled function: what it does to its inputs, and what its results share with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..check import check
+from ..graphs import agree, compiled, context_of, eagerly, plain_of, rebuilt, same_as_eager
+from ..outcome import KnownLimit, MismatchError, NotApplicable, first_line
+from ..subject import Subject
+from .compiling import each_applies
+
+
+def _then(write: Any) -> Any:
+    """A function that writes to its argument, and then reads it."""
+
+    def run(x: Any) -> Any:
+        write(x)
+        return x * 1
+
+    return run
+
+
+@check("compile", "an in-place op on a compiled function's input is lost, or applied twice")
+def inputs_are_written(subject: Subject) -> None:
+    """After a compiled in-place op, a write through a view and a ``copy_``, the input holds what it holds eagerly."""
+    p = subject.plain(4, 8, seed=1)
+    calls = {
+        "x.mul_(2)": lambda x: x.mul_(2),
+        "x.add_(p)": lambda x: x.add_(p),
+        "x.copy_(p)": lambda x: x.copy_(p),
+        "x[1:3].fill_(0.5)": lambda x: x[1:3].fill_(0.5),
+        "x.t().mul_(2)": lambda x: x.t().mul_(2),
+    }
+    writes = {call: _then(write) for call, write in calls.items()}
+    each_applies(subject, writes, lambda: (subject.new(4, 8),), loosely=True)
+
+
+@check("compile", "a write to a non-contiguous instance leaves outer and inner strides that don't agree")
+def non_contiguous_inputs_are_written(subject: Subject) -> None:
+    """A transposed and a strided instance, written to in a graph: values, size and strides are those of an eager run.
+    A class may refuse such inputs with an error that speaks of contiguous ones, or of a ``clone()``."""
+    for label, inputs in (
+        ("x = make(p).t()", lambda: (subject.new(8, 4).t(),)),
+        ("x = make(p)[:, ::2]", lambda: (subject.new(4, 16)[:, ::2],)),
+        ("x = make(p.t())", lambda: (subject.wrap(subject.plain(8, 4).t()),)),
+    ):
+        if not subject.is_instance(eagerly(inputs)[0]):
+            continue
+        for call, write in (("x.mul_(2)", lambda x: x.mul_(2)), ("x.add_(x)", lambda x: x.add_(x))):
+            try:
+                agree(subject, f"{call}, {label}", _then(write), inputs, loosely=True)
+            except (NotImplementedError, RuntimeError, ValueError) as error:
+                if not any(word in str(error) for word in ("contiguous", "clone()")):
+                    raise
+
+
+@check("compile", "t_() or unsqueeze_() on a compiled function's input: other geometry than eagerly")
+def input_geometry_is_changed(subject: Subject) -> None:
+    """In-place ops on the metadata of an input. A graph that can't do that says so; it never leaves the input, or the
+    tensors inside, half changed."""
+    calls = {
+        "x.t_()": lambda x: x.t_(),
+        "x.unsqueeze_(0)": lambda x: x.unsqueeze_(0),
+        "x.transpose_(0, 1)": lambda x: x.transpose_(0, 1),
+    }
+    refused: list[NotApplicable] = []
+    for call, change in calls.items():
+        try:
+            _geometry(subject, call, change)
+        except NotApplicable as reason:
+            refused.append(reason)
+    if len(refused) == len(calls):
+        raise refused[0]
+
+
+def _geometry(subject: Subject, call: str, change: Any) -> None:
+    wanted, changed = subject.new(4, 8), subject.new(4, 8)
+    expected = eagerly(_then(change), wanted)
+    try:
+        got = compiled(_then(change))(changed)
+    except Exception as error:
+        if changed.shape != (4, 8):
+            raise MismatchError(
+                f"x after compiled {call}, which raised {first_line(error)}", "shape (4, 8)", changed
+            ) from error
+        subject.same(f"x after compiled {call}, which raised", changed, subject.reference(subject.plain(4, 8)))
+        return
+    same_as_eager(subject, f"compiled {call}", got, expected)
+    same_as_eager(subject, f"x after compiled {call}", changed, wanted)
+
+
+@check("compile", "two inputs that hold one inner tensor, one of them written: the other keeps its old values")
+def inputs_that_share_are_written(subject: Subject) -> None:
+    """Both see the write, as they do eagerly; or it raises. Never a silently stale result."""
+
+    def write(x: Any, y: Any) -> Any:
+        x.mul_(2)
+        return y * 1
+
+    def inputs() -> tuple[Any, ...]:
+        x = subject.new(4, 8)
+        return x, rebuilt(x, context_of(x))
+
+    wanted = inputs()
+    expected = eagerly(write, *wanted)
+    changed = inputs()
+    try:
+        got = compiled(write)(*changed)
+    except Exception:  # noqa: BLE001 - loud is allowed
+        return
+    label = "compiled f(x, y): x.mul_(2); y * 1, where y holds the inner tensors of x"
+    for each, other in zip(changed, wanted, strict=True):
+        same_as_eager(subject, f"an input after {label}", each, other, loosely=True)
+    stale = subject.reference(subject.plain(4, 8))
+    if plain_of(subject, got).equal(stale) and not plain_of(subject, expected).equal(stale):
+        raise KnownLimit(
+            "https://github.com/pytorch/pytorch/issues/114415: inputs that share below wrappers aren't seen"
+        )
+    subject.same(label, plain_of(subject, got), plain_of(subject, expected), loosely=True)
+
+
+@check("compile", "a compiled function returns a view that doesn't share with its input")
+def returned_views_alias_their_input(subject: Subject) -> None:
+    """A view that a graph returns sees later writes to the input where an eager view does: tracers ask for
+    ``as_strided``, or replay the view."""
+    calls = {
+        "x.t()": lambda x: x.t(),
+        "x[1:3]": lambda x: x[1:3],
+        "x.view(8, 4)": lambda x: x.view(8, 4),
+        "x.detach()": lambda x: x.detach(),
+    }
+    refused: list[NotApplicable] = []
+    for call, view in calls.items():
+        try:
+            _shares(subject, call, view)
+        except NotApplicable as reason:
+            refused.append(reason)
+    if len(refused) == len(calls):
+        raise refused[0]
+
+
+def _shares(subject: Subject, call: str, view: Any) -> None:
+    seen, x = subject.new(4, 8), subject.new(4, 8)
+    expected = eagerly(view, seen)
+    eagerly(lambda: seen.mul_(3))
+    got = compiled(view)(x)
+    x.mul_(3)
+    if type(got) is not type(expected):
+        raise MismatchError(f"type(compiled {call})", type(expected), type(got))
+    label = f"y = compiled {call}; x.mul_(3); y"
+    subject.same(label, plain_of(subject, got), plain_of(subject, expected), loosely=True)
+
+
+@check("compile", "as_strided, asked for by the tracer, fails or forgets the class")
+def own_geometry_can_be_asked_for(subject: Subject) -> None:
+    """``as_strided`` with the size, strides and offset that an instance has gives the instance, eagerly and compiled:
+    tracers rebuild outputs that alias inputs that way."""
+    instance = subject.new(4, 8)
+    strides, offset = instance.stride(), instance.storage_offset()
+
+    def same(x: Any) -> Any:
+        return torch.as_strided(x, (4, 8), strides, offset)
+
+    got = same(instance)
+    subject.same(
+        "x.as_strided(x.size(), x.stride(), x.storage_offset())", plain_of(subject, got), subject.values(instance)
+    )
+    agree(subject, "x.as_strided(x.size(), x.stride(), x.storage_offset())", same, lambda: (subject.new(4, 8),))
