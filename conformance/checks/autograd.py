@@ -42,6 +42,10 @@ def parameters_are_of_the_class(subject: Subject) -> None:
         raise MismatchError("module.weight = nn.Parameter(x); its parameters", ["weight"], [])
 
 
+def _applied(function: Any, *operands: Any) -> Any:
+    return function.apply(*operands)
+
+
 class _Saving(torch.autograd.Function):
     """Twice ``plain``; what it saved of ``x`` goes to ``seen``."""
 
@@ -52,7 +56,7 @@ class _Saving(torch.autograd.Function):
         return plain * 2
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
         ctx.seen.extend(ctx.saved_tensors)
         return None, gradient * 2, None
 
@@ -68,7 +72,7 @@ class _SavingResult(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         ctx.seen.extend(ctx.saved_tensors)
         return gradient, None
 
@@ -76,13 +80,13 @@ class _SavingResult(torch.autograd.Function):
 @check("autograd", "ctx.saved_tensors gives plain tensors")
 def saved_tensors_keep_class_and_context(subject: Subject) -> None:
     """What ``save_for_backward`` took, the backward gets: the class, its context, the same inner tensors."""
-    x, seen = subject.new(4, 8, grad=True), []
+    x, seen = subject.new(4, 8, grad=True), list[Any]()
     names: tuple[str, ...] = "an input", "a detached input"
     plain = subject.plain(4, 8).requires_grad_()
-    _Saving.apply(x, plain, seen).sum().backward()
+    _applied(_Saving, x, plain, seen).sum().backward()
     if subject.is_instance(x.clone()):
         names += ("a result",)
-        _SavingResult.apply(x, seen).sum().backward()
+        _applied(_SavingResult, x, seen).sum().backward()
     for call, got in zip(names, seen, strict=True):
         check_structure(subject, f"ctx.saved_tensors of {call}", got, x)
         if not same_bits(got, x):
@@ -119,7 +123,7 @@ class _Squared(torch.autograd.Function):
         return subject.values(wrapped).square()  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (wrapped,) = ctx.saved_tensors
         return gradient * 2 * ctx.subject.values(wrapped), None
 
@@ -132,7 +136,7 @@ def changes_of_a_wrapped_source_are_noticed(subject: Subject) -> None:
     source = subject.plain(4, 8).requires_grad_()
     middle = source * 1
     expected = 2 * subject.reference(middle.detach())
-    loss = _Squared.apply(middle, subject).sum()
+    loss = _applied(_Squared, middle, subject).sum()
     with torch.no_grad():
         middle.mul_(3)
     try:

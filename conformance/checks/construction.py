@@ -44,7 +44,8 @@ def _made_within(subject: Subject, scope: AbstractContextManager[Any], call: str
 @check("declaration", "constructors fail or give a plain tensor while a dispatch mode is on")
 def made_within_a_dispatch_mode(subject: Subject) -> None:
     """``make`` gives the same instance while a dispatch mode is on that hands each op on: a logger, a counter."""
-    _made_within(subject, _Passing(), "make(plain) within a TorchDispatchMode")
+    scope: Any = _Passing
+    _made_within(subject, scope(), "make(plain) within a TorchDispatchMode")
 
 
 @check("declaration", "constructors fail or give a plain tensor while a function mode is on")
@@ -99,7 +100,7 @@ def a_subclass_works_like_the_class(subject: Subject) -> None:
     made = rebuilt(instance, cls=child)
     if type(made) is not child:
         raise MismatchError("class Child(cls): ...; Child.__tensor_unflatten__(...)", child, type(made))
-    for call, function in (("detach()", lambda x: x.detach()), ("clone()", lambda x: x.clone()), ("+ 1", _plus_one)):
+    for call, function in _OPS.items():
         try:
             expected = function(instance)
         except Exception:  # noqa: BLE001 - what the class refuses its child may refuse
@@ -110,8 +111,12 @@ def a_subclass_works_like_the_class(subject: Subject) -> None:
         subject.same(f"Child instance, {call}", got, subject.values(expected))
 
 
-def _plus_one(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
+_OPS: dict[str, Any] = {
+    "detach()": lambda x: x.detach(),
+    "clone()": lambda x: x.clone(),
+    "+ 1": lambda x: x + 1,
+    "relu()": lambda x: x.relu(),
+}
 
 
 @check("declaration", "the gradient of what was wrapped is None", kinds=VALUED)
@@ -218,7 +223,9 @@ class AnsweringTensor(ForeignTensor):
     asked = 0
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         AnsweringTensor.asked += 1
         args, kwargs = map_nested(lambda each: each.inner if isinstance(each, cls) else each, (args, kwargs or {}))
         return func(*args, **kwargs)

@@ -257,8 +257,7 @@ def _variants(subject: Subject) -> list[tuple[str, Any]]:
     instance = subject.new(4, 8)
     protocol_of(instance)
     found = [("x", instance)]
-    for call, function in (("x.detach()", lambda x: x.detach()), ("x.clone()", lambda x: x.clone())):
-        result = function(instance)
+    for call, result in (("x.detach()", instance.detach()), ("x.clone()", instance.clone())):
         if subject.is_instance(result):
             found.append((call, result))
     return found

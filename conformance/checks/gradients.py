@@ -114,18 +114,18 @@ def linear_takes_keywords(subject: Subject) -> None:
     weight, x, bias = subject.new(4, 8), subject.plain(2, 8, seed=1), subject.plain(4, seed=2)
     reference = subject.values(weight)
     expected = F.linear(x, reference, bias)
-    for call, got in (
+    calls: tuple[tuple[str, Any], ...] = (
         ("F.linear(t, x, b)", lambda: F.linear(x, weight, bias)),
         ("F.linear(t, x, bias=b)", lambda: F.linear(x, weight, bias=bias)),
         ("F.linear(input=t, weight=x, bias=b)", lambda: F.linear(input=x, weight=weight, bias=bias)),
         ("F.linear(t, bias=b, weight=x)", lambda: F.linear(x, bias=bias, weight=weight)),
         ("torch.addmm(b, t, mat2=x.t())", lambda: torch.addmm(bias, x, mat2=weight.t())),
         ("torch.mm(input=t, mat2=x.t()) + b", lambda: torch.mm(input=x, mat2=weight.t()) + bias),
-    ):
-        subject.same(call, got(), expected, loosely=True)
-    double = torch.addmm(bias, x, reference.t(), beta=2, alpha=3)
-    got = torch.addmm(bias, x, weight.t(), beta=2, alpha=3)
-    subject.same("torch.addmm(b, t, x.t(), beta=2, alpha=3)", got, double, loosely=True)
+    )
+    for call, function in calls:
+        subject.same(call, function(), expected, loosely=True)
+    scaled, wanted = (torch.addmm(bias, x, each.t(), beta=2, alpha=3) for each in (weight, reference))
+    subject.same("torch.addmm(b, t, x.t(), beta=2, alpha=3)", scaled, wanted, loosely=True)
 
 
 @check("autograd", "a plain bias beside a wrapped weight gets a gradient of the wrapper class", kinds=VALUED)
@@ -207,7 +207,7 @@ def gradients_agree_with_finite_differences(subject: Subject) -> None:
     for call, function in {**_PRODUCTS, **_POINTWISE}.items():
         x, leaf = subject.wrap(p, grad=True), t.clone().requires_grad_()
         function(x, leaf).square().sum().backward()
-        moves = [("t", leaf.grad, lambda sign: (subject.wrap(p), t + sign * step))]
+        moves: list[tuple[str, Any, Any]] = [("t", leaf.grad, lambda sign: (subject.wrap(p), t + sign * step))]
         if subject.kind is Kind.TRANSPARENT:
             moves.append(("x", x.grad, lambda sign: (subject.wrap(p + sign * step), t)))
         for name, gradient, moved in moves:

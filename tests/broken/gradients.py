@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# ruff: noqa: ARG003 - signatures are those of protocols
+# ruff: noqa: A002, ARG003 - signatures are those of protocols
 from typing import Any
 
 import torch
