@@ -30,6 +30,7 @@ from . import (
     sharing,
     storage,
     transforms,
+    updates,
     views,
     writes,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "sharing",
     "storage",
     "transforms",
+    "updates",
     "views",
     "writes",
 ]
