@@ -78,6 +78,24 @@ def _runs(subject: Subject, call: str, layer: Any, compiled: Any = None) -> None
     loose.same(f"{call}; layer(x)", got, F.linear(x, subject.values(layer.weight), layer.bias.detach()))
 
 
+@check("life", "a buffer is unwrapped by a cast, or missing in the state dict", kinds=VALUED)
+def a_buffer_is_cast(subject: Subject) -> None:
+    """An instance as a buffer is cast with its module, stays of the class, and stands in the state dict and in a deep
+    copy: quantized tables and running statistics are buffers."""
+    module: Any = nn.Module()
+    module.register_buffer("table", subject.new(4, 8))
+    plain = subject.reference(subject.plain(4, 8))
+    for call, cast, dtype in (
+        ("module.state_dict()['table']", module, torch.float32),
+        ("copy.deepcopy(module).table", copy.deepcopy(module), torch.float32),
+        ("module.bfloat16().table", copy.deepcopy(module).bfloat16(), torch.bfloat16),
+    ):
+        table = cast.state_dict()["table"]
+        if not subject.is_instance(table):
+            raise MismatchError(call, subject.cls, type(table))
+        _same_rounded(subject, call, table, plain.to(dtype))
+
+
 @check("life", "a module can't be cast once there is an optimizer", kinds=VALUED)
 def a_module_is_cast_beside_an_optimizer(subject: Subject) -> None:
     """The Parameter object is the one that it was after a cast, and the optimizer that holds it trains the layer on."""

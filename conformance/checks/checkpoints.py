@@ -194,6 +194,25 @@ def a_plain_checkpoint_loads_into_instances(subject: Subject) -> None:
             raise MismatchError(call, "a copy of the values", "memory of the checkpoint")
 
 
+@check("life", "loading by swapping loses the class", kinds=VALUED)
+def a_checkpoint_loads_by_swapping(subject: Subject) -> None:
+    """With ``torch.__future__.set_swap_module_params_on_conversion(True)`` a checkpoint is loaded by exchanging
+    tensors: the Parameter stays the object and the class that it was, whether values come plain or wrapped."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        for wrapped in (False, True):
+            layer, source = subject.layer(), _other(subject, wrapped=wrapped)
+            held = layer.weight
+            layer.load_state_dict(source.state_dict())
+            call = f"load_state_dict of a {'wrapped' if wrapped else 'plain'} weight, by swapping"
+            if layer.weight is not held or not subject.is_instance(held) or not isinstance(held, nn.Parameter):
+                raise MismatchError(call, f"the Parameter that was there, a {subject.cls.__name__}", layer.weight)
+            subject.stored(call, held, subject.values(source.weight).detach())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
 @check("life", "load_state_dict(assign=True) swaps out the class", kinds=VALUED)
 def an_assigned_checkpoint_is_taken_whole(subject: Subject) -> None:
     """With ``assign=True`` an instance in the state dict becomes the Parameter, class and bits; in a layer on the meta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,6 +41,26 @@ def copy_keeps_the_instance(subject: Subject) -> None:
         subject.kept("copy.copy(w)", copied, original)
         if copied is original or addresses(copied) != addresses(original):
             raise MismatchError("copy.copy(w)", "another object over the memory of the original", copied)
+
+
+@check("life", "the copy of a view has the values of its base", kinds=VALUED)
+def copied_views_keep_their_values(subject: Subject) -> None:
+    """A transposed, sliced or selected instance is copied as what it shows, not as the memory it looks into: shards
+    and tied heads are such views."""
+    instance, plain = subject.new(4, 8), subject.reference(subject.plain(4, 8))
+    views: dict[str, Callable[[Any], Any]] = {
+        "w.t()": lambda w: w.t(),
+        "w[1:3]": lambda w: w[1:3],
+        "w[:, 4:]": lambda w: w[:, 4:],
+        "w[2]": lambda w: w[2],
+    }
+    for call, view in views.items():
+        shown = view(instance)
+        if subject.is_instance(shown):
+            for text, copied in ((f"copy.deepcopy({call})", copy.deepcopy(shown)), (f"{call}.clone()", shown.clone())):
+                subject.same(text, copied, view(plain))
+                if overlap(copied, instance):
+                    raise MismatchError(text, "memory of its own", "tensors at addresses of the original")
 
 
 @check("life", "deepcopy drops .grad", kinds=VALUED)

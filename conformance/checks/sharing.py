@@ -56,7 +56,8 @@ def a_queue_shares_the_instance(subject: Subject) -> None:
     inbox: Any = context.SimpleQueue()
     ours, theirs = context.Pipe()
     instance = _on_cpu(subject)
-    child: Any = context.Process(target=_answer, args=(inbox, theirs, subject))
+    expected = subject.reference(subject.plain(4, 8)).cpu()
+    child: Any = context.Process(target=_answer, args=(inbox, theirs, subject, expected))
     child.start()
     try:
         inbox.put(instance)
@@ -70,21 +71,21 @@ def a_queue_shares_the_instance(subject: Subject) -> None:
         raise MismatchError("zeros, written to what queue.get() gave in another process", "zeros inside w", "no zeros")
 
 
-def _answer(inbox: Any, answers: Connection, subject: Subject) -> None:
+def _answer(inbox: Any, answers: Connection, subject: Subject, expected: torch.Tensor) -> None:
     """The other process: it says what is wrong with what came."""
     try:
-        _take(inbox, subject)
+        _take(inbox, subject, expected)
     except Exception as error:  # noqa: BLE001 - told to the process that judges it
         answers.send(f"{type(error).__name__}: {error}")
     else:
         answers.send(None)
 
 
-def _take(inbox: Any, subject: Subject) -> None:
+def _take(inbox: Any, subject: Subject, expected: torch.Tensor) -> None:
     came = inbox.get()
     if type(came) is not subject.cls:
         raise MismatchError("type(queue.get())", subject.cls, type(came))
-    subject.same("queue.get()", came, subject.reference(subject.plain(4, 8)).cpu())
+    subject.same("queue.get()", came, expected)
     for leaf in leaves_of(came):
         leaf.zero_()
 

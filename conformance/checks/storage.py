@@ -33,18 +33,20 @@ def data_ptr_is_no_other_address(subject: Subject) -> None:
     """A wrapper has no memory of its own: ``data_ptr`` and the storage's give 0 or an error, or the address of the
     values themselves; never one that a kernel could read garbage from. torch's own copying relies on the 0."""
     instance = subject.new(4, 8)
-    ways: dict[str, Callable[[], int]] = {
-        "w.data_ptr()": instance.data_ptr,
-        "w.untyped_storage().data_ptr()": lambda: instance.untyped_storage().data_ptr(),
-        "nn.Parameter(w).data_ptr()": lambda: torch.nn.Parameter(instance).data_ptr(),
-    }
-    for call, run in ways.items():
-        try:
-            pointer = run()
-        except RuntimeError:
-            continue
-        if pointer not in (0, *addresses(instance)):
-            raise MismatchError(call, "0, an error, or the address of a tensor inside", pointer)
+    shown = {"w": instance, "nn.Parameter(w)": torch.nn.Parameter(instance)}
+    shown |= {"w[1:3]": instance[1:3], "w[2]": instance[2]}
+    for name, tensor in shown.items():
+        for call, read in _pointers(tensor).items() if subject.is_instance(tensor) else ():
+            try:
+                pointer = read()
+            except RuntimeError:
+                continue
+            if pointer not in (0, *addresses(tensor), *addresses(instance)):
+                raise MismatchError(f"{name}.{call}", "0, an error, or the address of a tensor inside", pointer)
+
+
+def _pointers(tensor: torch.Tensor) -> dict[str, Callable[[], int]]:
+    return {"data_ptr()": tensor.data_ptr, "untyped_storage().data_ptr()": lambda: tensor.untyped_storage().data_ptr()}
 
 
 @check("life", "reading the storage crashes", kinds=VALUED)
@@ -52,7 +54,7 @@ def the_storage_is_read_safely(subject: Subject) -> None:
     """Sharding code and serializers ask for the storage. Its size in bytes is that of the shape and dtype, or an error;
     reading it gives the bytes of the values, or an error: no crash, no garbage."""
     instance = subject.new(4, 8)
-    expected = subject.reference(subject.plain(4, 8)).contiguous().view(torch.uint8).flatten()
+    expected = subject.reference(subject.plain(4, 8)).contiguous().view(torch.uint8).flatten().cpu()
     _or_refused(subject, "w.untyped_storage().tolist()", lambda: _bytes(instance.untyped_storage().tolist()), expected)
     _or_refused(subject, "w.untyped_storage().clone()", lambda: _bytes(instance.untyped_storage().clone()), expected)
     size = torch.tensor(4 * 8 * 4)
@@ -111,14 +113,14 @@ def numpy_takes_the_values_by_dlpack(subject: Subject) -> None:
 
 
 @check("life", "plain.data = w, then a read: the process dies", kinds=VALUED)
-def plain_data_set_to_an_instance_is_no_garbage(subject: Subject) -> None:
-    """``plain.data = w`` gives a plain tensor of the values, or an error. torch itself takes a wrapper's missing memory
-    without asking its class, and dies at the first read: a known limit. Other values are a failure."""
+def memory_taken_past_the_class_is_no_garbage(subject: Subject) -> None:
+    """``plain.data = w``, ``plain.set_(storage)`` and the old dlpack capsule give a plain tensor of the values, or an
+    error. torch itself takes a wrapper's missing memory there without asking its class, and dies at the first read: a
+    known limit. Other values are a failure."""
     if subject.device.type != "cpu":
         raise NotApplicable("it may crash, and a process that uses a GPU can't be forked")
     instance, plain = subject.new(4, 8), subject.reference(subject.plain(4, 8))
-    ways = {"plain.data = w; plain.clone()": _set_data, "plain.set_(w.untyped_storage()).clone()": _set_storage}
-    dead = [call for call, run in ways.items() if not _survives(subject, call, lambda run=run: run(instance), plain)]
+    dead = [call for call, take in _TAKEN.items() if not _survives(subject, call, lambda f=take: f(instance), plain)]
     if dead:
         raise KnownLimit(f"the process dies at {' and at '.join(dead)}: torch asks no class there")
 
@@ -147,3 +149,14 @@ def _set_data(instance: Any) -> torch.Tensor:
 
 def _set_storage(instance: Any) -> torch.Tensor:
     return torch.empty(0).set_(instance.untyped_storage(), 0, instance.shape).clone()
+
+
+def _capsule(instance: Any) -> torch.Tensor:
+    return torch.from_dlpack(torch.utils.dlpack.to_dlpack(instance)).clone()
+
+
+_TAKEN: dict[str, Callable[[Any], torch.Tensor]] = {
+    "plain.data = w; plain.clone()": _set_data,
+    "plain.set_(w.untyped_storage(), 0, w.shape).clone()": _set_storage,
+    "from_dlpack(torch.utils.dlpack.to_dlpack(w)).clone()": _capsule,
+}

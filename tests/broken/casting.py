@@ -56,6 +56,7 @@ def refuse(op: Any, self: Any, **how: Any) -> Any:
 BROKEN = {
     "dtype_conversions_are_followed": (KeepsDtype, KeepsDtype),
     "a_module_is_cast": (CastsToPlain, CastsToPlain),
+    "a_buffer_is_cast": (CastsToPlain, CastsToPlain),
     "a_module_is_cast_beside_an_optimizer": (DropsUpdates, DropsUpdates),
     "a_module_is_cast_beside_its_average": (CopiedPlain, CopiedPlain),
     "a_compiled_module_is_cast": (KeepsDtype, KeepsDtype),

@@ -87,6 +87,13 @@ def copy_nothing_(op: Any, self: Any, src: Any, non_blocking: bool = False) -> A
     return self
 
 
+class LoadsPlain(Clear):
+    """Takes what it is loaded with in its place, whatever that is."""
+
+    def module_load(self, other: torch.Tensor, assign: bool = False) -> torch.Tensor:
+        return other.detach() if assign else other.detach().clone()
+
+
 class EmptiesToPlain(Clear):
     """``empty_like`` gives a plain tensor."""
 
@@ -106,6 +113,7 @@ BROKEN = {
     "loading_maps_every_leaf": (SavedAsList, SavedAsList),
     "a_state_dict_names_each_parameter_once": (DetachesCopies, DetachesCopies),
     "a_plain_checkpoint_loads_into_instances": (IgnoresCopies, IgnoresCopies),
+    "a_checkpoint_loads_by_swapping": (LoadsPlain, LoadsPlain),
     "an_assigned_checkpoint_is_taken_whole": (DetachesCopies, DetachesCopies),
     "a_module_is_saved_and_loaded": (SavedApart, SavedApart),
     "a_module_comes_back_from_the_meta_device": (EmptiesToPlain, EmptiesToPlain),

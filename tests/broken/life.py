@@ -23,6 +23,13 @@ class CopiesPlain(Clear):
         return self.to_plain()
 
 
+class CopiesTheBase(Clear):
+    """The deep copy of a view begins where the base does."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return type(self)(self.elem.as_strided(self.elem.shape, self.elem.stride(), 0).clone())
+
+
 class ForgetsGradient(Clear):
     """A deep copy has no gradient."""
 
@@ -76,6 +83,7 @@ class DoublesAgain(Doubled):
 BROKEN = {
     "deepcopy_keeps_the_instance": (SharesItsCopy, SharesItsCopy),
     "copy_keeps_the_instance": (CopiesPlain, CopiesPlain),
+    "copied_views_keep_their_values": (CopiesTheBase, CopiesTheBase),
     "deepcopy_keeps_the_gradient": (ForgetsGradient, ForgetsGradient),
     "deepcopy_keeps_what_is_shared": (ForgetsMemo, ForgetsMemo),
     "deepcopy_of_a_result_is_refused": (CutsGraph, CutsGraph),

@@ -78,5 +78,5 @@ BROKEN = {
     "numpy_gives_the_values": (ZerosInNumpy, ZerosInNumpy),
     "dlpack_gives_the_values": (Torchs, Torchs),
     "numpy_takes_the_values_by_dlpack": (ZerosInDlpack, ZerosInDlpack),
-    "plain_data_set_to_an_instance_is_no_garbage": (BesidesItself, BesidesItself.of),
+    "memory_taken_past_the_class_is_no_garbage": (BesidesItself, BesidesItself.of),
 }
