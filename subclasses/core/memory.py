@@ -60,6 +60,11 @@ class Memoryless(torch.Tensor):
         take_bits(self, other)
         share_storage(self, other)
 
+    def data_ptr(self) -> int:
+        """0: there is no memory. Torch would add the offset of a view, and take what is not 0 for an address: in its
+        deep copy, for one. ``lamina.leaf_tensors`` gives the tensors that have one."""
+        return 0
+
     def share_memory_(self: Self) -> Self:
         """Moves the inner tensors to shared memory."""
         for tensor in leaf_tensors(self):
