@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from subjects import DTYPES, SHAPES, Clear, Tagged, data_of, nest, peeled
+from subjects import DTYPES, SHAPES, Clear, Doubled, Tagged, data_of, nest, peeled
 
 from lamina import Fallback, LayoutError, WrapperTensor
 
@@ -322,6 +322,20 @@ FOREACH: dict[str, Any] = {
         is_first_step=False,
     ),
 }
+
+
+@pytest.mark.parametrize("call", [call for call in FOREACH if call not in ("sqrt", "norm")])
+@pytest.mark.parametrize("cls", [Clear, Doubled])
+def test_autograd_notices_a_write_to_a_list(cls: Any, call: str) -> None:
+    for place in (0, 1):
+        leaf = cls.from_plain(torch.tensor([1.0, 4.0])).detach().requires_grad_()
+        pair = [torch.tensor([9.0, 16.0]), torch.tensor([9.0, 16.0])]
+        pair[place] = leaf
+        loss = (leaf * leaf).sum()
+        with torch.no_grad():
+            FOREACH[call](pair)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
 
 
 @pytest.mark.parametrize("call", FOREACH)

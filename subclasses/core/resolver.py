@@ -12,7 +12,7 @@ from .private import composite_kernel
 from .rules import Rule, RuleBook
 from .schema import OpFacts
 from .table import Entry, How
-from .unwrap import Runner, unwrapping
+from .unwrap import Runner, counting_versions, unwrapping
 
 
 def resolve(cls: Any, facts: OpFacts, after: type | None = None) -> Entry:
@@ -29,7 +29,7 @@ def resolve(cls: Any, facts: OpFacts, after: type | None = None) -> Entry:
     """
     entry = _resolve(cls, cls.__mro__ if after is None else cls.__mro__[cls.__mro__.index(after) + 1 :], facts)
     if after is None:
-        entry.run = cls.around(facts.op, entry.run)
+        entry.run = cls.around(facts.op, counting_versions(facts, entry.run))
     return entry
 
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from .errors import LayoutError
 from .geometry import carry_bits, match_bits, match_geometry
@@ -33,6 +34,22 @@ def where_views_work(facts: OpFacts, run: Runner) -> Runner:
         return outside_inference_mode(run, args, kwargs) if _inference_mode_is_on() else run(args, kwargs)
 
     return viewing
+
+
+def counting_versions(facts: OpFacts, run: Runner) -> Runner:
+    """``run``; the tensors of lists that it wrote count the write. Torch counts for single arguments only: autograd
+    would take what it saved of the others for unchanged, and give wrong gradients without a word."""
+    lists = tuple(a for a in facts.written if a.listed)
+    if not lists:
+        return run
+
+    def counting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = run(args, kwargs)
+        for argument in lists:
+            increment_version(value_of(argument, args, kwargs) or ())
+        return out
+
+    return counting
 
 
 def unwrapping(cls: Any, facts: OpFacts) -> Runner:
