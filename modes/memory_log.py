@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..subclasses.core.fields import leaf_tensors, tensors_in
+from ..subclasses.core.private import sparse_parts
 from ..subclasses.logging_tensor.module_path import module_path
 from ..subclasses.logging_tensor.phase import current_phase, unwatch_optimizers, watch_optimizers
 from ..subclasses.logging_tensor.record import joined, name_of
@@ -139,7 +140,7 @@ class MemoryLog(WatchingDispatchMode):
     def _add(self, tensor: torch.Tensor, phase: str, module: str | None, op: str | None) -> None:
         for leaf in leaf_tensors(tensor):
             if leaf.layout is not torch.strided:
-                for part in _parts_of_sparse(leaf):
+                for part in sparse_parts(leaf):
                     self._add(part, phase, module, op)
                 continue
             self._add_storage(leaf.untyped_storage(), phase, module, op)
@@ -201,14 +202,3 @@ def _tensors_of(values: Any) -> Iterable[torch.Tensor]:
     elif isinstance(values, (list, tuple)):
         for each in values:
             yield from _tensors_of(each)
-
-
-def _parts_of_sparse(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors of a sparse one; none of a layout that has no storage that can be asked for."""
-    if tensor.layout is torch.sparse_coo:
-        return [torch.ops.aten._indices(tensor), torch.ops.aten._values(tensor)]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return []

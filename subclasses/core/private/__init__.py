@@ -90,6 +90,7 @@ from .tensors import (
     set_conj,
     set_neg,
     share_storage,
+    sparse_parts,
     storage_id,
     untyped,
 )
@@ -163,6 +164,7 @@ __all__ = [
     "set_gradient_hooks",
     "set_neg",
     "share_storage",
+    "sparse_parts",
     "storage_id",
     "thread_keys",
     "uncompiled",

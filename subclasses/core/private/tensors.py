@@ -34,3 +34,14 @@ def reference_count(tensor: torch.Tensor) -> int:
 def storage_id(tensor: torch.Tensor) -> int:
     """A number that tensors of one storage have in common, fake ones too: they have no address."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors of a sparse one, also where it is not coalesced; none of another layout."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
