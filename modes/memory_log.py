@@ -48,13 +48,15 @@ class Snapshot:
     """What was alive after ``op``. Bytes by the phase and the module that made them."""
 
     live_bytes: int = 0
-    by_phase: Counter[str] = field(default_factory=Counter)
+    by_phase: Counter[str | None] = field(default_factory=Counter)
     by_module: Counter[str | None] = field(default_factory=Counter)
     op: str | None = None
 
     def count(self, block: Block, sign: int) -> None:
         """Add or take away a block."""
-        for counter, key in ((self.by_phase, block.phase), (self.by_module, block.module)):
+        keys: list[tuple[Counter[str | None], str | None]]
+        keys = [(self.by_phase, block.phase), (self.by_module, block.module)]
+        for counter, key in keys:
             counter[key] += sign * block.nbytes
             if not counter[key]:
                 del counter[key]

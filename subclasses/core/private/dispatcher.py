@@ -141,12 +141,13 @@ class _Hook:
         if threading.get_ident() != self._thread:
             return self._torchs(op, key)
         source = kernel_source(op, key.name)
-        if source is None and key.name not in _OWN_HANDLER:
-            run = partial(_without_python_dispatcher, op)
-        elif key.name in _OWN_HANDLER:
+        run: Callable[..., Any]
+        if key.name in _OWN_HANDLER:
             answer = self._torchs(op, key)
             op._dispatch_cache.pop(key, None)  # so that it asks again
             run = partial(op._op_dk, answer) if isinstance(answer, DispatchKey) else answer
+        elif source is None:
+            run = partial(_without_python_dispatcher, op)
         else:
             run = partial(op._op_dk, getattr(DispatchKey, source))
         decided = self._decide(op, key.name, source or key.name)
