@@ -10,12 +10,11 @@ from torch import nn
 
 from ..check import check
 from ..inside import leaves_of
-from ..outcome import MismatchError, NotApplicable, first_line
+from ..outcome import MismatchError
 from ..structure import check_structure, same_bits
 from ..subject import Kind, Subject
 
 VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
-REFUSALS = (RuntimeError, NotImplementedError, ValueError)
 
 
 @check("autograd", "isinstance(p, nn.Parameter) or isinstance(p, TheClass) is False")
@@ -91,60 +90,6 @@ def saved_tensors_keep_class_and_context(subject: Subject) -> None:
         check_structure(subject, f"ctx.saved_tensors of {call}", got, x)
         if not same_bits(got, x):
             raise MismatchError(f"ctx.saved_tensors of {call}", "the same inner tensors", got)
-
-
-@check("autograd", "a wrong gradient after an in-place op, and no error", kinds=VALUED)
-def changes_of_a_saved_instance_are_noticed(subject: Subject) -> None:
-    """An instance that the backward needs is written to: the backward raises, or uses the old values."""
-    x = subject.new(4, 8, grad=True)
-    expected = 2 * subject.values(x)
-    loss = (x * x).sum()
-    try:
-        with torch.no_grad():
-            x.mul_(3)
-    except REFUSALS as error:
-        raise NotApplicable(f"it takes no in-place op: {first_line(error)}") from None
-    try:
-        loss.backward()
-    except RuntimeError:
-        return
-    subject.same("loss = (x * x).sum(); x.mul_(3); loss.backward(); x.grad", x.grad, expected, loosely=True)
-
-
-class _Squared(torch.autograd.Function):
-    """The square of a plain tensor, which is wrapped to be saved."""
-
-    @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, subject: Subject) -> torch.Tensor:
-        torch.manual_seed(0)
-        wrapped = subject.make(source.detach())
-        ctx.subject = subject
-        ctx.save_for_backward(wrapped)
-        return subject.values(wrapped).square()  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (wrapped,) = ctx.saved_tensors
-        return gradient * 2 * ctx.subject.values(wrapped), None
-
-
-@check("autograd", "wrapping inside an autograd.Function hides that the tensor was changed later", kinds=VALUED)
-def changes_of_a_wrapped_source_are_noticed(subject: Subject) -> None:
-    """A tensor is wrapped and the wrapper saved; then the tensor is written to. ``make`` copied it, or the backward
-    raises. Torch counts the versions of the wrapper, and sees no write to the tensor inside.
-    """
-    source = subject.plain(4, 8).requires_grad_()
-    middle = source * 1
-    expected = 2 * subject.reference(middle.detach())
-    loss = _applied(_Squared, middle, subject).sum()
-    with torch.no_grad():
-        middle.mul_(3)
-    try:
-        loss.backward()
-    except RuntimeError:
-        return
-    call = "ctx.save_for_backward(make(t)), then t.mul_(3), then backward"
-    subject.same(f"{call}: the gradient (or an error)", source.grad, expected, loosely=True)
 
 
 @check("autograd", "ops inside hooks give plain tensors", kinds=VALUED)

@@ -98,6 +98,7 @@ BROKEN = {
     "reentrant_checkpointing_keeps_the_class": (CountsDetaches, CountsDetaches.make),
     "packed_tensors_keep_the_wrapper": (CountsDetaches, CountsDetaches.make),
     "changes_of_a_saved_instance_are_noticed": (WritesUnseen, WritesUnseen),
+    "writes_to_lists_are_noticed": (ByHand, ByHand),  # torch does not count them for wrappers
     "changes_of_a_wrapped_source_are_noticed": (ByHand, ByHand),  # the instance shares the memory of its source
     "hooks_see_the_class": (FunctionLevel, FunctionLevel),
     "requires_grad_is_that_of_the_instance": (InnerLeaf, InnerLeaf),
