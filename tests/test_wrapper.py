@@ -249,9 +249,8 @@ def test_dlpack_errors_name_the_way() -> None:
 
 def test_data_ptr_is_zero_and_size_in_bytes_is_known() -> None:
     w = Clear(torch.ones(4))
-    assert [each.data_ptr() for each in (w, w[1:], w[1:].detach()[2], Clear(w.elem[1:]), torch.nn.Parameter(w))] == [
-        0
-    ] * 5
+    for each in (w, w[1:], w[1:].detach()[2], Clear(w.elem[1:]), torch.nn.Parameter(w)):
+        assert each.data_ptr() == 0
     assert w.nbytes == 16
     assert w.untyped_storage().nbytes() == 16
 
@@ -292,6 +291,13 @@ def test_setting_data_takes_over_inner_tensors_context_and_geometry() -> None:
     assert peeled(p.detach()).sum() == 48
 
 
+@pytest.mark.parametrize("cls", [Clear, Tagged, Doubled])
+def test_setting_data_to_itself_changes_nothing(cls: Any) -> None:
+    p = torch.nn.Parameter(cls.from_plain(torch.ones(2, 2)))
+    p.data = p.to("cpu")
+    assert plain_of(p.detach()).tolist() == [[1, 1], [1, 1]]
+
+
 def test_setting_data_takes_over_conj_and_neg_bits() -> None:
     values = torch.tensor([1 + 2j])
     for before, after in ((values, values.conj()), (values.conj(), values), (values.imag, values.conj().imag)):
@@ -321,6 +327,7 @@ def test_setting_data_of_runs_and_optionals() -> None:
         Doubled(torch.zeros(2)),
         Clear(torch.zeros(3)),
         Clear(torch.zeros(2, dtype=torch.float64)),
+        Clear(torch.zeros(2, device="meta")),
         None,
         3,
     ],

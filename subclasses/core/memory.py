@@ -46,15 +46,17 @@ class Memoryless(torch.Tensor):
 
     @data.setter
     def data(self, other: torch.Tensor) -> None:
-        if type(other) is not type(self) or other.shape != self.shape or other.dtype != self.dtype:
+        if type(other) is not type(self) or _kind(other) != _kind(self):
+            given = f"{describe(other)} on {other.device}" if isinstance(other, torch.Tensor) else describe(other)
             raise DataSwapError(
-                f"the data of a {describe(self)} can't be set to a {describe(other)}: they have to agree in class, "
-                "shape and dtype. Use torch.utils.swap_tensors(a, b) to change the class, a.copy_(b) to "
-                "change the values."
+                f"the data of a {describe(self)} on {self.device} can't be set to a {given}: they have to agree in "
+                "class, shape, dtype and device. Use torch.utils.swap_tensors(a, b) to change one of these, "
+                "a.copy_(b) to change the values."
             )
+        new = {name: vars(other)[name] for name in field_attributes(other)}  # first: ``p.data = p.to(device)`` may be p
         for name in field_attributes(self):
             del vars(self)[name]
-        vars(self).update({name: vars(other)[name] for name in field_attributes(other)})
+        vars(self).update(new)
         with torch.no_grad():
             match_geometry(self)
         take_bits(self, other)
@@ -121,6 +123,10 @@ class Memoryless(torch.Tensor):
             return format(self.item(), spec)
         text: str = super().__format__(spec)  # type: ignore[no-untyped-call]
         return text
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _has_memory(storage: torch.UntypedStorage | torch.TypedStorage) -> bool:
