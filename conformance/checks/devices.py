@@ -151,6 +151,8 @@ def a_data_swap_replaces_every_leaf(subject: Subject) -> None:
     subject.same("p.data = other; p", parameter, subject.reference(subject.plain(4, 8, seed=1)))
     if addresses(parameter) != addresses(other) or not isinstance(parameter, nn.Parameter):
         raise MismatchError("p.data = other; p", "a Parameter over the other's memory", parameter)
+    parameter.data = parameter.to(subject.device)  # itself: it is there
+    subject.same("p.data = p.to(p.device); p", parameter, subject.reference(subject.plain(4, 8, seed=1)))
     alias = parameter.data
     if alias.requires_grad or addresses(alias) != addresses(parameter):
         raise MismatchError("p.data", "an alias that does not require grad", alias)
