@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,10 +122,11 @@ def fake_modes_do_not_mix(subject: Subject) -> None:
     first, second = FakeTensorMode(), FakeTensorMode()
     one, other = fake_of(first, subject.new(4, 8)), fake_of(second, subject.new(4, 8))
     plain = second.from_tensor(subject.plain(3, 8))
-    for call, run in (
-        ("torch.cat([x, y])", lambda: torch.cat([one, other])),
-        ("F.linear(a, x)", lambda: torch.nn.functional.linear(plain, one)),
-    ):
+    runs: dict[str, Callable[[], Any]] = {
+        "torch.cat([x, y])": lambda: torch.cat([one, other]),
+        "F.linear(a, x)": lambda: torch.nn.functional.linear(plain, one),
+    }
+    for call, run in runs.items():
         try:
             got = run()
         except ERRORS:
@@ -222,7 +223,7 @@ def deepcopy_keeps_a_fake_instance_fake(subject: Subject) -> None:
     """A deep copy of a module that holds a fake instance holds a fake instance of the same mode, with or without that
     mode on."""
     mode = FakeTensorMode()
-    module = torch.nn.Module()
+    module: Any = torch.nn.Module()
     module.weight = torch.nn.Parameter(fake_of(mode, subject.new(4, 8)))
     copies = [("copy.deepcopy(module)", copy.deepcopy(module))]
     with mode:

@@ -12,26 +12,26 @@ from ...subclasses.core.private import make_wrapper, map_nested
 class ForeignTensor(torch.Tensor):
     """Stands for its inner tensor, and declines (``NotImplemented``) where a tensor of another class takes part."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     def __new__(cls, inner: torch.Tensor) -> ForeignTensor:
         made: ForeignTensor = make_wrapper(cls, inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device)
-        made.inner = inner
+        made.held = inner
         return made
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["inner"], None
+        return ["held"], None
 
     @classmethod
     def __tensor_unflatten__(cls, inner: dict[str, torch.Tensor], *_: Any) -> ForeignTensor:
-        return cls(inner["inner"])
+        return cls(inner["held"])
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if not all(issubclass(each, (cls, torch.nn.Parameter)) for each in types):
             return NotImplemented
-        args, kwargs = map_nested(lambda each: each.inner if isinstance(each, cls) else each, (args, kwargs or {}))
+        args, kwargs = map_nested(lambda each: each.held if isinstance(each, cls) else each, (args, kwargs or {}))
         return map_nested(lambda each: cls(each) if isinstance(each, torch.Tensor) else each, func(*args, **kwargs))
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"ForeignTensor({self.inner!r})"
+        return f"ForeignTensor({self.held!r})"

@@ -24,7 +24,7 @@ class Watching(TorchDispatchMode):
     """Notes each call that it sees, and which of the classes in it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[str, list[type]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -118,7 +118,7 @@ class Inspecting(TorchDispatchMode):
     """Does in its handler what debugging modes do: prints the arguments, and computes with them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -28,12 +28,12 @@ class Guest(ForeignTensor):
     """A foreign class that answers beside any other tensor: with plain values of its own in the call."""
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return func(*map_nested(_inner, args), **map_nested(_inner, kwargs or {}))
 
 
 def _inner(value: Any) -> Any:
-    return value.inner if isinstance(value, ForeignTensor) else value
+    return value.held if isinstance(value, ForeignTensor) else value
 
 
 def _peeled(subject: Subject, value: Any) -> Any:
@@ -68,11 +68,12 @@ def an_unrelated_class_gets_a_clear_error(subject: Subject) -> None:
 def equality_with_an_unrelated_class_is_no_plain_false(subject: Subject) -> None:
     """``x == foreign`` gives a tensor or an error. Where all handlers decline Python's operator makes ``False`` of it,
     and nothing tells that no values were compared."""
-    for call, run in (
-        ("x == foreign", lambda x, y: x == y),
-        ("foreign == x", lambda x, y: y == x),
-        ("x != foreign", lambda x, y: x != y),
-    ):
+    runs: dict[str, Pair] = {
+        "x == foreign": lambda x, y: x == y,
+        "foreign == x": lambda x, y: y == x,
+        "x != foreign": lambda x, y: x != y,
+    }
+    for call, run in runs.items():
         try:
             got = run(subject.new(4, 8), ForeignTensor(subject.plain(4, 8)))
         except (RuntimeError, TypeError):
@@ -121,12 +122,13 @@ def reflected_operators_are_asked(subject: Subject) -> None:
     and symbolic numbers rely on it."""
     other: Any = _Reflected()
     instance = subject.new(4, 8)
-    for call, run in (
-        ("radd", lambda: instance + other),
-        ("rmul", lambda: instance * other),
-        ("rsub", lambda: instance - other),
-        ("rmatmul", lambda: instance @ other),
-    ):
+    runs: dict[str, Callable[[], Any]] = {
+        "radd": lambda: instance + other,
+        "rmul": lambda: instance * other,
+        "rsub": lambda: instance - other,
+        "rmatmul": lambda: instance @ other,
+    }
+    for call, run in runs.items():
         if (got := run()) != call:
             raise MismatchError(f"x + other, with __{call}__", call, got)
 
@@ -165,11 +167,12 @@ def operators_with_numbers_work_or_say_why(subject: Subject) -> None:
 @check("printing", "shapes that don't fit give a strange error, or none")
 def shapes_that_do_not_fit_are_told(subject: Subject) -> None:
     """Operands whose shapes don't fit raise what they raise for plain tensors, with the two sizes in the text."""
-    for call, run in (
-        ("x + y", lambda a, b: a + b),
-        ("x @ y.t()", lambda a, b: a @ b.t()),
-        ("torch.cat([x, y])", lambda a, b: torch.cat([a, b])),
-    ):
+    runs: dict[str, Pair] = {
+        "x + y": lambda a, b: a + b,
+        "x @ y.t()": lambda a, b: a @ b.t(),
+        "torch.cat([x, y])": lambda a, b: torch.cat([a, b]),
+    }
+    for call, run in runs.items():
         for text, other in ((call, subject.new(8, 4)), (f"{call}, y plain", subject.plain(8, 4))):
             try:
                 got = run(subject.new(4, 8), other)
