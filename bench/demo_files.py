@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from .demo_plot import as_png
 from .demo_report import as_json
 from .demo_results import DemoResults
+from .whole_file import write_whole
 
 JSON_NAME, PNG_NAME = "lamina-demo.json", "lamina-demo.png"
 
@@ -52,13 +52,3 @@ def write_both(results: DemoResults, folder: Path) -> list[Path]:
         for name, content in contents.items():
             write_whole(folder / name, content)
     return [folder / name for name in contents]
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it: a failure or Ctrl-C leaves what was there before."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(content)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -19,10 +19,12 @@ import threading
 import time
 import traceback
 import warnings
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -174,6 +176,24 @@ class Attempt:
         detail = "\n".join([text, *(f"  {line}" for line in last_words(self._output, file))])
         seconds = time.perf_counter() - self._started
         return Result(self.check.name, self.check.group, Status.FAIL, detail, seconds, self.check.reported)
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Ctrl-C and the like take effect at the end of it: what they raise within a fork is lost in its hooks."""
+    came: list[int] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                before[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _work(check: Check, subject: Subject, sender: Connection, output: int, limit: float) -> None:

@@ -109,14 +109,14 @@ class Report:
         """As JUnit XML, which build servers show. A known limit and a check that does not apply are skipped there."""
         suite = ET.Element("testsuite", _attributes(self))
         for each in self.results:
-            group = f"{_printable(self.subject)}.{each.group}"
+            group = f"{printable(self.subject)}.{each.group}"
             case = {"classname": group, "name": each.name, "time": f"{each.seconds:.3f}"}
             element = ET.SubElement(suite, "testcase", case)
             if each.status is Status.FAIL:
-                failure = ET.SubElement(element, "failure", {"message": _printable(each.reported)})
-                failure.text = _printable(each.detail)
+                failure = ET.SubElement(element, "failure", {"message": printable(each.reported)})
+                failure.text = printable(each.detail)
             elif each.status is not Status.PASS:
-                reason = _printable(f"{each.status.value}: {each.detail}")
+                reason = printable(f"{each.status.value}: {each.detail}")
                 ET.SubElement(element, "skipped", {"message": reason})
         return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode()
 
@@ -125,7 +125,7 @@ def _attributes(report: Report) -> dict[str, str]:
     failures = len(report.of(Status.FAIL))
     skipped = len(report.of(Status.KNOWN_LIMIT)) + len(report.of(Status.NOT_APPLICABLE))
     return {
-        "name": _printable(report.subject),
+        "name": printable(report.subject),
         "tests": str(len(report.results)),
         "failures": str(failures),
         "skipped": str(skipped),
@@ -137,6 +137,6 @@ def _seconds(results: Iterable[Result]) -> float:
     return sum(each.seconds for each in results)
 
 
-def _printable(text: str) -> str:
-    """XML has no place for most control characters; an error's text may have some."""
+def printable(text: str) -> str:
+    """Terminals and XML have no place for most control characters; an error's text may have some."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

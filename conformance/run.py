@@ -18,7 +18,7 @@ from .check import Check, chosen
 from .discovery import subject_of
 from .limits import known_limit
 from .outcome import NotApplicable, shown
-from .process import Attempt, outcome_of
+from .process import Attempt, outcome_of, signals_wait
 from .report import Report, Result, Status
 from .subject import Decode, Kind, Make, Subject, SubjectError
 from .sweep import operators
@@ -188,7 +188,8 @@ def _in_processes(
             while waiting and len(at_work) < jobs:
                 if started is not None:
                     started(waiting[-1])
-                at_work.append(Attempt(waiting.pop(), subject))
+                with signals_wait():
+                    at_work.append(Attempt(waiting.pop(), subject))
             for each in _ended(at_work):
                 at_work.remove(each)
                 yield each.end()

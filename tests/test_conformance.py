@@ -385,6 +385,30 @@ def test_no_process_or_file_is_left_behind(six: None) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_a_fork_is_not_lost(six: None, number: signal.Signals) -> None:
+    class SignalError(Exception):
+        pass
+
+    def handler(*_: Any) -> None:
+        raise SignalError
+
+    def fork(original: Callable[[], int] = os.fork) -> int:
+        pid = original()
+        if pid:
+            signal.raise_signal(number)
+        return pid
+
+    before = signal.signal(number, handler)
+    try:
+        with mock.patch.object(os, "fork", fork), pytest.raises(SignalError):
+            check_subclass(Clear)
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+    assert children() == []
+
+
 def test_ctrl_c_is_for_the_caller_alone(attempt: Try) -> None:
     def looks(subject: Subject) -> None:
         raise NotApplicable(f"{os.getpgid(0) == os.getpid()} {signal.getsignal(signal.SIGINT).name}")  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import typer
@@ -12,25 +13,43 @@ import typer
 from ..subclasses.core.private import OpOverload
 from ..subclasses.core.wrapper import WrapperTensor
 
+T = TypeVar("T")
+
 
 def load_class(target: str) -> type[WrapperTensor]:
-    """The wrapper class that `module:Class` names.
+    """The wrapper class of lamina's kind that `module:Class` names; see `load_subclass`."""
+    return load_subclass(target, WrapperTensor)
+
+
+def load_subclass(target: str, base: type[T]) -> type[T]:
+    """The class that `module:Class` names, which derives from ``base``.
+
+    Raises:
+        typer.BadParameter: see `load_object`; or it is no such class.
+    """
+    found = load_object(target)
+    if not (isinstance(found, type) and issubclass(found, base)) or found is torch.Tensor:
+        name = f"{base.__module__.partition('.')[0]}.{base.__qualname__}"
+        raise typer.BadParameter(f"{target} is no class that derives from {name}, but {found!r}")
+    return found
+
+
+def load_object(target: str) -> Any:
+    """What `module:name` names; the name may have dots.
 
     Modules in the current folder are found too, as they are under `python -m`.
 
     Raises:
-        typer.BadParameter: the text has another form, the module or name is not there, or it names no WrapperTensor.
+        typer.BadParameter: the text has another form, or the module or name is not there.
     """
-    module_name, colon, class_path = target.partition(":")
-    if not (module_name and colon and class_path):
+    module_name, colon, path = target.partition(":")
+    if not (module_name and colon and path):
         raise typer.BadParameter(f"{target!r} is not of the form module:Class, such as lamina:LoggingTensor")
-    found = _import(module_name)
-    for name in class_path.split("."):
+    found: Any = _import(module_name)
+    for name in path.split("."):
         if not hasattr(found, name):
-            raise typer.BadParameter(f"{module_name} has no {class_path}")
+            raise typer.BadParameter(f"{module_name} has no {path}")
         found = getattr(found, name)
-    if not (isinstance(found, type) and issubclass(found, WrapperTensor)):
-        raise typer.BadParameter(f"{target} is no class that derives from lamina.WrapperTensor, but {found!r}")
     return found
 
 
