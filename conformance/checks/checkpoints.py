@@ -13,9 +13,9 @@ from torch import nn
 
 from ..check import check
 from ..outcome import MismatchError, NotApplicable
-from ..subject import VALUED, Subject, addresses, leaves_of
+from ..subject import VALUED, Kind, Subject, addresses, leaves_of
 from .casting import Tied
-from .life import overlap
+from .life import memory, overlap
 
 
 def _findable(subject: Subject) -> None:
@@ -111,13 +111,19 @@ def memory_mapped_loading_keeps_the_instance(subject: Subject) -> None:
 
 @check("life", "a file holds twice what two tensors share", kinds=VALUED)
 def saving_keeps_what_is_shared(subject: Subject) -> None:
-    """Two instances over one memory share it after loading, too, and the file holds it once: tied weights."""
+    """Two instances over one memory share it after loading, too, and the file holds it once: tied weights. A
+    view of one comes back with its values (a representation may save it as a tensor of its own)."""
     _findable(subject)
     original = subject.new(4, 8)
     one, other = _loaded([original, original.detach()])
     subject.kept("torch.load(file of [w, w.detach()])[0]", one, original)
     if addresses(one) != addresses(other):
         raise MismatchError("torch.load(file of [w, w.detach()])", "two over one memory", "each with memory of its own")
+    view = original[1:3]
+    one, shown = _loaded([original, view])
+    if subject.kind is Kind.TRANSPARENT and memory(view) & memory(original) and not memory(shown) & memory(one):
+        raise MismatchError("torch.load(file of [w, w[1:3]])", "two over one memory", "each with memory of its own")
+    subject.same("torch.load(file of [w, w[1:3]])[1]", shown, subject.values(view))
 
 
 @check("life", "map_location moves some of the tensors inside")

@@ -12,12 +12,18 @@ from torch.nn import functional as F
 
 from ..check import check
 from ..outcome import MismatchError
-from ..subject import VALUED, Subject, addresses
+from ..subject import VALUED, Kind, Subject, addresses, leaves_of
 
 
 def overlap(one: Any, other: Any) -> bool:
     """Whether plain tensors inside the two start at one address."""
     return bool(set(addresses(one)) & set(addresses(other)))
+
+
+def memory(instance: Any) -> set[int]:
+    """Where the storages of the plain tensors inside begin."""
+    leaves = [leaf for leaf in leaves_of(instance) if leaf.numel() and not leaf.is_meta]
+    return {leaf.untyped_storage().data_ptr() for leaf in leaves}
 
 
 @check("life", "copy.deepcopy gives a plain tensor, or one that shares memory")
@@ -78,13 +84,19 @@ def deepcopy_keeps_the_gradient(subject: Subject) -> None:
 
 @check("life", "deepcopy tears apart what was shared", kinds=VALUED)
 def deepcopy_keeps_what_is_shared(subject: Subject) -> None:
-    """What is one object stays one in a deep copy, and two over one memory stay so: tied weights."""
+    """What is one object stays one in a deep copy, and two over one memory stay so: tied weights. A view
+    of a representation may become a tensor of its own."""
     original = subject.new(4, 8)
     one, same, alias = copy.deepcopy([original, original, original.detach()])
     if one is not same:
         raise MismatchError("copy.deepcopy([w, w])", "one object, twice", "two objects")
     if addresses(alias) != addresses(one):
         raise MismatchError("copy.deepcopy([w, w.detach()])", "two over one memory", "each with memory of its own")
+    view = original[1:3]
+    one, shown = copy.deepcopy([original, view])
+    if subject.kind is Kind.TRANSPARENT and memory(view) & memory(original) and not memory(shown) & memory(one):
+        raise MismatchError("copy.deepcopy([w, w[1:3]])", "two over one memory", "each with memory of its own")
+    subject.same("copy.deepcopy([w, w[1:3]])[1]", shown, subject.values(view))
 
 
 @check("life", "deepcopy cuts the graph silently")
