@@ -119,7 +119,7 @@ def _verdict(subject: Subject, report: Report, expected: str) -> Coverage:
     reasons = {each: reason_of(each.op, each.reason, subject.kind) for each in report.failures}
     wrong = [each for each, reason in reasons.items() if reason is None]
     if wrong:
-        smallest = min(wrong, key=lambda each: (each.size, len(each.call)))
+        smallest = min(wrong, key=lambda each: (not each.size, each.size, len(each.call)))
         got = f"{smallest.reason}: {smallest.detail}"
         raise MismatchError(smallest.call, expected, got, more=_listed(wrong, coverage), coverage=coverage)
     if reasons:
