@@ -102,8 +102,8 @@ class RankError(MismatchError):
 def _joined(rank: int, size: int, folder: Path) -> Iterator[DeviceMesh]:
     from torch.distributed.device_mesh import init_device_mesh
 
-    store = dist.FileStore(str(folder / "store"), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+    store = (folder / "store").as_uri()
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
         yield init_device_mesh("cpu", (size,))
     finally:

@@ -65,7 +65,7 @@ def multiplied_alike(subject: Subject, rank: int, mesh: Any) -> None:
         subject.same(f"{call}.shape", tuple(weight.shape), (4, 8))
         subject.same(f"{call}.full_tensor()", weight.full_tensor(), plain)
         inputs = DTensor.from_local(x, mesh, [Replicate()])
-        product = F.linear(inputs, weight).full_tensor()
+        product = whole(subject, F.linear(inputs, weight))
         subject.same(f"F.linear(dtensor, {call})", product, expected, loosely=True)
 
 
@@ -126,20 +126,22 @@ def scattered_inputs_keep_the_class(subject: Subject) -> None:
         pieces = run(x)
         subject.same(call, pieces, run(plain))
         for piece in pieces:
-            check_class(call, piece, subject.cls if "to" in call else shard_class(subject))
+            check_class(call, piece, subject.cls if call.startswith("x.to") else shard_class(subject))
     with world_of_one(subject) as mesh:
         received: list[Any] = [None]
-        for call, send in (
-            ("dist.scatter_object_list(out, [x])", lambda: dist.scatter_object_list(received, [x])),
-            ("dist.all_gather_object(out, x)", lambda: dist.all_gather_object(received, x)),
-        ):
+        sends: dict[str, Callable[[], Any]] = {
+            "dist.scatter_object_list(out, [x])": lambda: dist.scatter_object_list(received, [x]),
+            "dist.all_gather_object(out, x)": lambda: dist.all_gather_object(received, x),
+        }
+        for call, send in sends.items():
             send()
             check_class(call, received[0], subject.cls)
             subject.same(call, received[0], plain)
-        for name, wrap in (
-            ("DistributedDataParallel", nn.parallel.DistributedDataParallel),
-            ("fully_shard", lambda layer: fully_shard(layer, mesh=mesh)),
-        ):
+        wraps: dict[str, Callable[[Any], Any]] = {
+            "DistributedDataParallel": nn.parallel.DistributedDataParallel,
+            "fully_shard": lambda layer: fully_shard(layer, mesh=mesh),
+        }
+        for name, wrap in wraps.items():
             layer = Watched(subject, wrapped=False)
             wrap(layer)(x)
             if not issubclass(layer.found[0], subject.cls):

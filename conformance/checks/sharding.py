@@ -54,7 +54,8 @@ def check_class(call: str, got: Any, cls: type[torch.Tensor]) -> None:
 def whole(subject: Subject, value: Any) -> Any:
     """The plain values of all shards, whichever of DTensor and the class is the outer one."""
     while isinstance(value, DTensor) or subject.is_instance(value):
-        value = value.detach().full_tensor() if isinstance(value, DTensor) else subject.decode(value.detach())
+        detached: Any = value.detach()
+        value = detached.full_tensor() if isinstance(value, DTensor) else subject.decode(detached)
     return value.detach()
 
 
