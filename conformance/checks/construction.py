@@ -227,7 +227,7 @@ class AnsweringTensor(ForeignTensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         AnsweringTensor.asked += 1
-        args, kwargs = map_nested(lambda each: each.inner if isinstance(each, cls) else each, (args, kwargs or {}))
+        args, kwargs = map_nested(lambda each: each.held if isinstance(each, cls) else each, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
