@@ -76,17 +76,23 @@ def a_backward_through_one_of_two_results(subject: Subject) -> None:
             same_gradient(subject, label, one if wanted is not None else None, wanted, loosely=True)
 
 
-def layer_of(subject: Subject, rows: int = 4, columns: int = 8, seed: int = 0, *, grad: bool = True) -> nn.Linear:
+def layer_of(
+    subject: Subject, rows: int = 4, columns: int = 8, seed: int = 0, *, grad: bool = True, bias: bool = True
+) -> nn.Linear:
     """A linear layer whose weight is an instance, its bias plain."""
-    layer = nn.Linear(columns, rows, device=subject.device)
+    layer = nn.Linear(columns, rows, bias=bias, device=subject.device)
     layer.weight = nn.Parameter(subject.new(rows, columns, seed=seed), requires_grad=grad)
-    layer.bias = nn.Parameter(subject.plain(rows, seed=seed + 7), requires_grad=grad)
+    if bias:
+        layer.bias = nn.Parameter(subject.plain(rows, seed=seed + 7), requires_grad=grad)
     return layer
 
 
-def model_of(subject: Subject, *, grad: bool = True) -> nn.Sequential:
+def model_of(subject: Subject, *, grad: bool = True, bias: bool = True) -> nn.Sequential:
     """Two such layers with a nonlinearity between; the same each time."""
-    return nn.Sequential(layer_of(subject, grad=grad), nn.Tanh(), layer_of(subject, 6, 4, seed=1, grad=grad))
+    first, second = (
+        layer_of(subject, *shape, seed=seed, grad=grad, bias=bias) for seed, shape in enumerate(((4, 8), (6, 4)))
+    )
+    return nn.Sequential(first, nn.Tanh(), second)
 
 
 def _train(
@@ -118,7 +124,7 @@ def training_steps_compile(subject: Subject) -> None:
 def optimizer_steps_compile(subject: Subject) -> None:
     """``torch.compile(optimizer.step)`` over instances: the weights afterwards are those of eager steps."""
     for make in (optim.SGD, optim.AdamW):
-        model, traced = model_of(subject), model_of(subject)
+        model, traced = model_of(subject, bias=False), model_of(subject, bias=False)
         optimizer, other = (make(each.parameters(), lr=0.01) for each in (model, traced))
         expected = eagerly(_train, subject, model, model, optimizer.step)
         torch.compiler.reset()

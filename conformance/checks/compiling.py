@@ -199,12 +199,13 @@ def linear_traces(subject: Subject) -> None:
     expected = F.linear(x, weight, bias)
     calls = {
         "F.linear(x, w, b)": F.linear,
+        "F.linear(x, w, bias=b)": lambda x, w, b: F.linear(x, w, bias=b),
         "F.linear(input=x, weight=w, bias=b)": lambda x, w, b: F.linear(input=x, weight=w, bias=b),
         "torch.addmm(b, x, w.t())": lambda x, w, b: torch.addmm(b, x, w.t()),
         "x @ w.t() + b": lambda x, w, b: x @ w.t() + b,
     }
     eagerly(F.linear, x, subject.new(4, 8), bias)
-    for call, function in list(calls.items())[:2]:
+    for call, function in list(calls.items())[:3]:
         got = function(x, subject.new(4, 8), bias)
         subject.same(call, plain_of(subject, got), expected, loosely=True)
 
