@@ -4,9 +4,10 @@ from ..subclasses.logging_tensor import logged_backend
 from .compiled_code import CompiledRegionWarning
 from .dispatch_log import DispatchLog
 from .function_log import FunctionLog
+from .log_diff import LogDifference, diff_logs
 from .memory_log import MemoryLog
 from .nan_guard import NanGuard, NonFiniteError, NonFiniteWarning
-from .op_counter import OpCounter
+from .op_counter import NoCostsError, OpCounter
 from .trace import DispatcherTrace, NestedTraceError, dispatch_keys, explain_table, op_card, which_ops, why
 
 __all__ = [
@@ -14,12 +15,15 @@ __all__ = [
     "DispatchLog",
     "DispatcherTrace",
     "FunctionLog",
+    "LogDifference",
     "MemoryLog",
     "NanGuard",
     "NestedTraceError",
+    "NoCostsError",
     "NonFiniteError",
     "NonFiniteWarning",
     "OpCounter",
+    "diff_logs",
     "dispatch_keys",
     "explain_table",
     "logged_backend",

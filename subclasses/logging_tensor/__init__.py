@@ -5,6 +5,7 @@ from .log import Log, NoRecordsError, SinkError, SinkWarning
 from .phase import current_phase
 from .record import OpRecord, TensorMeta
 from .scope import LogHandle, active_log
+from .selection import Selection
 from .sinks import ChromeTraceSink, JsonLinesSink, ListSink, LoggingSink, Sink
 from .tally import Tallied, Tally
 from .tensor import LoggingTensor
@@ -19,6 +20,7 @@ __all__ = [
     "LoggingTensor",
     "NoRecordsError",
     "OpRecord",
+    "Selection",
     "Sink",
     "SinkError",
     "SinkWarning",

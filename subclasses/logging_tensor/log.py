@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..core.errors import LaminaError
+from .digest import digest_of
 from .module_path import module_path
 from .phase import current_phase
-from .record import Layer, OpRecord, Value, describe_call, describe_error, describe_result, name_of
+from .record import Layer, OpRecord, Value, describe_call, describe_error, describe_result, joined, name_of
 from .scope import (
     LIVE,
     LogHandle,
@@ -32,6 +33,7 @@ from .scope import (
     release,
     unregister,
 )
+from .selection import Selection
 from .sinks import ListSink, Sink, chrome_event
 from .tally import Tallied, Tally
 
@@ -72,9 +74,19 @@ class Log(Tallied):
 
     A sink that raises is left out from then on, with one SinkWarning. When the outermost scope ends, all sinks are
     completed; one that can't be raises SinkError. In a process forked off, the copy of a log records nothing.
+
+    ``select``: a ``Selection`` of the calls to record. ``values="hash"`` records a digest of each result's bits, by
+    which ``lamina.modes.diff_logs`` finds the first that differs; it reads all values, which on a GPU waits for them.
+
+    Raises:
+        TypeError: what is given as a sink is none.
+        ValueError: ``values`` is neither None nor "hash".
     """
 
-    def __init__(self, *sinks: Sink) -> None:
+    def __init__(self, *sinks: Sink, select: Selection | None = None, values: Literal["hash"] | None = None) -> None:
+        if values not in (None, "hash"):
+            raise ValueError(f'values = {values!r}; it is None or "hash"')
+        self._select, self._values = select, values
         for sink in sinks:
             if isinstance(sink, type) or not isinstance(sink, Sink):
                 raise TypeError(f"Log(*sinks) takes sinks, such as JsonLinesSink(path), got {sink!r}")
@@ -151,11 +163,13 @@ class Log(Tallied):
             return run(*args, **kwargs)
         name, overload = name_of(func)
         phase, path = current_phase(), module_path(makes_nodes=layer != "function")
+        if self._select is not None and not self._select.takes(joined(name, overload), phase, path):
+            return run(*args, **kwargs)
         inputs, keywords = describe_call(args, kwargs)
         index, depth = next(self._indices), self._depth.level
         self._depth.level = depth + 1
         outputs: tuple[Value, ...] = ()
-        failure = None
+        failure = digest = None
         start = perf_counter_ns()
         try:
             result = run(*args, **kwargs)
@@ -166,6 +180,8 @@ class Log(Tallied):
             raise
         else:
             outputs = describe_result(result)
+            if self._values:
+                digest = digest_of(args if result is None else result)  # list ops write, and return nothing
             return result
         finally:
             self._depth.level = depth
@@ -173,7 +189,7 @@ class Log(Tallied):
             self.add(
                 OpRecord(
                     index, name, overload, layer, phase, inputs, keywords, outputs,
-                    cls, depth, path, start, duration, thread, failure,
+                    cls, depth, path, start, duration, thread, failure, digest,
                 )
             )  # fmt: skip
 

@@ -60,7 +60,8 @@ class OpRecord:
 
     ``index`` counts calls in the order in which they began; ``depth`` is 0 for a call from outside and one more inside
     each recorded call; ``module`` is the path of the innermost running module, such as ``encoder.0.linear``; ``cls`` is
-    the wrapper class that handled the call. Times are nanoseconds of ``time.perf_counter_ns``; a compiled operator is
+    the wrapper class that handled the call; ``digest`` stands for the bits of the results, where the log was asked for
+    it. Times are nanoseconds of ``time.perf_counter_ns``; a compiled operator is
     recorded when its graph is compiled, and takes none.
     """
 
@@ -79,6 +80,7 @@ class OpRecord:
     duration_ns: int = 0
     thread: int = 0
     error: str | None = None
+    digest: str | None = None
 
     @property
     def op(self) -> str:
@@ -115,6 +117,7 @@ class OpRecord:
             "thread": self.thread,
             "failed": self.failed,
             "error": self.error,
+            "digest": self.digest,
         }
 
     def __str__(self) -> str:
