@@ -155,10 +155,11 @@ def a_cast_that_is_refused_is_explained(subject: Subject) -> None:
             raise MismatchError(
                 "weakref.ref(layer.weight); layer.double()", "an error that says weakref", error
             ) from None
-    if reference() is not layer.weight:
+    weight, is_kept = layer.weight, layer.weight is reference()
+    if not is_kept:
         raise MismatchError("p = layer.weight; layer.double(); layer.weight is p", True, False)
-    expected = subject.reference(subject.plain(4, 8)).to(layer.weight.dtype)
-    _same_rounded(subject, "weakref.ref(layer.weight); layer.double(); layer.weight", layer.weight, expected)
+    expected = subject.reference(subject.plain(4, 8)).to(weight.dtype)
+    _same_rounded(subject, "weakref.ref(layer.weight); layer.double(); layer.weight", weight, expected)
 
 
 class Tied(nn.Module):

@@ -164,9 +164,10 @@ def a_data_swap_replaces_every_leaf(subject: Subject) -> None:
 def a_plain_data_swap_is_not_lost(subject: Subject) -> None:
     """``p.data = plain`` and ``vector_to_parameters`` write the values, or are an error that says what to write. What
     is silently lost is found after the training."""
+    from_vector: Any = nn.utils.vector_to_parameters
     for call, write in (
         ("p.data = plain", lambda p, values: setattr(p, "data", values)),
-        ("vector_to_parameters(vector, [p])", lambda p, values: nn.utils.vector_to_parameters(values.flatten(), [p])),
+        ("vector_to_parameters(vector, [p])", lambda p, values: from_vector(values.flatten(), [p])),
     ):
         parameter, values = nn.Parameter(subject.new(4, 8)), subject.plain(4, 8, seed=1)
         try:

@@ -130,7 +130,7 @@ def a_worker_batches_instances(subject: Subject) -> None:
         subject.same("a batch from DataLoader(items, batch_size=2, num_workers=1)", batch, expected)
 
 
-def _samples(items: list[Any], **options: Any) -> list[Any]:
+def _samples(items: Any, **options: Any) -> list[Any]:
     loader: Any = DataLoader(items, num_workers=1, multiprocessing_context="fork", timeout=_SECONDS, **options)
     try:
         return list(loader)

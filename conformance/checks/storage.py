@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import dlpack
 
 from ..check import check
 from ..outcome import KnownLimit, MismatchError, NotApplicable
@@ -100,8 +102,8 @@ def dlpack_gives_the_values(subject: Subject) -> None:
     capsule around a null pointer, and a crash at the first read."""
     instance = subject.new(4, 8)
     plain = subject.reference(subject.plain(4, 8))
-    _or_refused(subject, "torch.from_dlpack(w)", lambda: torch.from_dlpack(instance).clone(), plain)
-    _or_refused(subject, "torch.from_dlpack(w.__dlpack__())", lambda: torch.from_dlpack(instance.__dlpack__()), plain)
+    _or_refused(subject, "torch.from_dlpack(w)", lambda: dlpack.from_dlpack(instance).clone(), plain)
+    _or_refused(subject, "torch.from_dlpack(w.__dlpack__())", lambda: dlpack.from_dlpack(instance.__dlpack__()), plain)
 
 
 @check("life", "np.from_dlpack(w) is garbage", kinds=VALUED)
@@ -120,7 +122,7 @@ def memory_taken_past_the_class_is_no_garbage(subject: Subject) -> None:
     if subject.device.type != "cpu":
         raise NotApplicable("it may crash, and a process that uses a GPU can't be forked")
     instance, plain = subject.new(4, 8), subject.reference(subject.plain(4, 8))
-    dead = [call for call, take in _TAKEN.items() if not _survives(subject, call, lambda f=take: f(instance), plain)]
+    dead = [call for call, take in _TAKEN.items() if not _survives(subject, call, partial(take, instance), plain)]
     if dead:
         raise KnownLimit(f"the process dies at {' and at '.join(dead)}: torch asks no class there")
 
@@ -148,11 +150,13 @@ def _set_data(instance: Any) -> torch.Tensor:
 
 
 def _set_storage(instance: Any) -> torch.Tensor:
-    return torch.empty(0).set_(instance.untyped_storage(), 0, instance.shape).clone()
+    plain = torch.empty(0).set_(instance.untyped_storage(), 0, instance.shape, instance.stride())
+    return plain.clone()
 
 
 def _capsule(instance: Any) -> torch.Tensor:
-    return torch.from_dlpack(torch.utils.dlpack.to_dlpack(instance)).clone()
+    old: Any = dlpack
+    return dlpack.from_dlpack(old.to_dlpack(instance)).clone()
 
 
 _TAKEN: dict[str, Callable[[Any], torch.Tensor]] = {
