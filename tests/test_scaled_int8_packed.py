@@ -669,3 +669,19 @@ def test_under_no_grad_a_trainable_one_gives_a_frozen_one() -> None:
     with torch.no_grad():
         p = nn.Parameter(made()).pack()
     assert not p.requires_grad
+
+
+class Branded(PackedInt8Tensor):
+    brand: str = "none"
+
+
+def test_views_of_a_subclass_are_of_the_subclass_and_keep_its_fields() -> None:
+    packed = made().pack()
+    inner = {name: getattr(packed, name) for name in packed.__tensor_flatten__()[0]}
+    context = (*packed.__tensor_flatten__()[1], "ours")
+    child: Any = Branded.__tensor_unflatten__(inner, context, packed.size(), packed.stride())
+    for view in (child.detach(), child.t(), child.transpose(0, 1), child.permute(0, 1), child.half()):
+        assert type(view) is Branded
+        assert view.brand == "ours"
+    assert torch.equal(child.t().dequantize().t(), packed.dequantize())
+    assert child.half().dtype is torch.float16

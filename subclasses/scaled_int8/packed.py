@@ -22,6 +22,7 @@ from .rounding import NEAREST
 from .tensor import ScaledInt8Tensor
 
 aten = torch.ops.aten
+_INNER = ("packed", "scale", "zero_point")
 _SQUARE = torch.empty((2, 2), device="meta")
 # Arguments of a conversion with which the layout stays.
 _KEEPS: dict[str, tuple[Any, ...]] = {
@@ -256,16 +257,9 @@ def convert(op: OpOverload, self: Any, *, dtype: torch.dtype | None = None, **ho
     return op(self.unpack(), dtype=dtype, **how)
 
 
-def _made(self: Any, logical_dtype: torch.dtype | None = None, transposed: bool | None = None) -> Any:
+def _made(self: Any, **changed: Any) -> Any:
     """A view: the same packed payload. Detached by itself: the layout has no aliases."""
-    return PackedInt8Tensor._generated.make(
-        PackedInt8Tensor,
-        self.packed.detach(),
-        self.scale.detach(),
-        None if self.zero_point is None else self.zero_point.detach(),
-        self.granularity,
-        logical_dtype or self.logical_dtype,
-        self.rounding,
-        self.activation,
-        self.transposed if transposed is None else transposed,
-    )
+    cls = type(self)
+    fields = {field.name: getattr(self, field.name) for field in cls.declaration.fields}
+    inner = {name: None if (held := fields[name]) is None else held.detach() for name in _INNER}
+    return cls._generated.make(cls, *{**fields, **inner, **changed}.values())
