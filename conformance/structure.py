@@ -74,6 +74,7 @@ def check_structure(subject: Subject, call: str, got: Any, expected: Any) -> Non
 def same_bits(one: Any, other: Any) -> bool:
     """Whether the plain tensors inside agree, bit for bit; of meta tensors, in metadata."""
     if type(one) in (torch.Tensor, torch.nn.Parameter):
+        one, other = (each.to_dense() if each.is_mkldnn else each for each in (one, other))
         alike = one.shape == other.shape and one.dtype == other.dtype
         return alike and (one.is_meta or torch.equal(one, other))
     mine, theirs = inner_tensors(one), inner_tensors(other)

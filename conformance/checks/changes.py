@@ -10,6 +10,7 @@ from ..check import check
 from ..outcome import NotApplicable
 from ..subject import Kind, Subject
 
+aten = torch.ops.aten
 VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
 REFUSALS = (RuntimeError, NotImplementedError, ValueError)
 
@@ -56,8 +57,8 @@ def writes_to_lists_are_noticed(subject: Subject) -> None:
     """The same for ops that write to lists of tensors, as optimizers do: torch counts such writes for plain tensors,
     and not for wrappers."""
     writes: dict[str, Any] = {
-        "torch._foreach_mul_([x], 3)": lambda x: torch._foreach_mul_([x], 3.0),
-        "torch._foreach_copy_([x], [x + 1])": lambda x: torch._foreach_copy_([x], [x + 1]),
+        "torch._foreach_mul_([x], 3)": lambda x: aten._foreach_mul_([x], 3.0),
+        "torch._foreach_copy_([x], [x + 1])": lambda x: aten._foreach_copy_([x], [x + 1]),
         "SGD([x], foreach=True).step()": _step,
     }
     _noticed(subject, writes)

@@ -9,7 +9,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...subclasses.core.private import FakeTensor, FakeTensorMode, TorchDispatchMode, map_nested
+from ...subclasses.core.private import (
+    FakeTensor,
+    FakeTensorMode,
+    TorchDispatchMode,
+    disabled_torch_function,
+    map_nested,
+)
 from ..check import check
 from ..inside import inner_tensors, leaves_of
 from ..outcome import MismatchError, NotApplicable
@@ -221,6 +227,7 @@ class AnsweringTensor(ForeignTensor):
     """Answers every op that it takes part in: on its inner tensor. It counts how often it was asked."""
 
     asked = 0
+    __torch_function__ = disabled_torch_function  # else torch makes an instance without its attributes of each result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
