@@ -154,8 +154,9 @@ class Subject:
         elif got != expected or type(got) is not type(expected):
             raise MismatchError(call, expected, got)
 
-    def stored(self, call: str, got: Any, written: torch.Tensor, *, loosely: bool = False) -> None:
-        """Compare ``got``, to which ``written`` was written, with that: within a step of the representation.
+    def stored(self, call: str, got: Any, written: torch.Tensor, *, loosely: bool = False, writes: int = 1) -> None:
+        """Compare ``got``, to which ``written`` was written, in so many ``writes``, with that: within as many steps of
+        the representation.
 
         Raises:
             MismatchError: they differ by more. It names ``call``.
@@ -164,7 +165,7 @@ class Subject:
         if self.kind is not Kind.REPRESENTATION or not encoded:
             self.same(call, got, written, loosely=loosely)
             return
-        values, written, step = self.values(got), written.detach(), self.step(written.detach())
+        values, written, step = self.values(got), written.detach(), writes * self.step(written.detach())
         if (values.shape, values.dtype) != (written.shape, written.dtype):
             raise MismatchError(call, written, values)
         off = (values - written).abs()

@@ -25,7 +25,7 @@ def no_add(op: Any, self: Any, other: Any, *, alpha: Any = 1) -> Any:
 class ForgetsRounding(ScaledInt8Tensor):
     """It is rebuilt with the recipe of a new one."""
 
-    def requantize(self, values: torch.Tensor, **source: Any) -> Any:
+    def requantize(self, values: torch.Tensor, **_: Any) -> Any:
         return type(self).quantize(values, symmetric=False)
 
 
