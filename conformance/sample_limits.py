@@ -42,7 +42,6 @@ def each(count: int, dtypes: Iterable[str] = REAL) -> dict[str, int]:
 
 
 ZEROS = "for an empty matrix C++ answers at::zeros above dispatch, which is plain"
-STRIDE = "the C++ derivative does not work in place where it sees a tensor subclass: equal values, another stride"
 RESIZED = "changes the shape of what it writes: what an encoded operand holds would belong to other values"
 TWICE = "writes its operand twice, which is then encoded twice"
 FOLDED = "C++ folds a batch into one product unless it sees a tensor subclass: another order of sums"
@@ -60,7 +59,6 @@ TRANSPARENT = (
     Allowed("linalg_matrix_rank", "forward: values", each(0), UNWRITTEN),
     Allowed("linalg_matrix_rank_hermitian", "forward: values", each(0), UNWRITTEN),
     Allowed("matmul", "forward: values", each(0), FOLDED),
-    Allowed("ormqr", "grad: stride", each(10, ("float32", "complex64")), STRIDE),
 )
 REPRESENTATION = (
     Allowed("as_strided", "forward: UnwrittenError", each(2), RESIZED),
@@ -78,7 +76,6 @@ REPRESENTATION = (
         each(1, ("float64",)),
         "for the power 0 C++ copies the identity into a clone, which is encoded, too",
     ),
-    Allowed("ormqr", "grad: stride", each(10, LAPACK), STRIDE),
 )
 # The ``op`` stands for all: a clear refusal, by a class that has no rule for the op.
 REFUSED = Allowed("*", "forward: UnwrittenError", {}, "changes the shape or stride of an encoded operand")

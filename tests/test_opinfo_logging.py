@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 import torch
 
 from lamina import LoggingTensor
+from lamina.conformance.sample_limits import TRANSPARENT
 from lamina.conformance.sweep import Candidate, Failure, count_cases, operators, shard, sweep
 
 SHARDS = 16
 LISTED_SHARE = 0.004  # of all samples: the list must stay short
 SKIPPED_SHARE = 0.1  # of a shard's samples at most: those that torch itself refuses
 CANDIDATE = Candidate(LoggingTensor, LoggingTensor, lambda instance: instance.elem)
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """Samples that may differ: operator, dtypes and stage, how many in all variants together, and why."""
-
-    op: str
-    reason: str
-    samples: dict[str, int]
-    why: str
-
-    def counts(self) -> Counter[tuple[str, str, str]]:
-        return Counter({(self.op, self.reason, dtype): count for dtype, count in self.samples.items()})
-
-
-ALLOWED = (
-    Allowed(
-        "tensor_split",
-        "forward: RuntimeError",
-        {"float32": 6, "complex64": 6, "int64": 6, "bool": 6, "bfloat16": 6},
-        "C++ reads the indices, here a wrapped tensor, above dispatch",
-    ),
-    Allowed(
-        "linalg_matrix_rank",
-        "forward: type",
-        {"float32": 3, "complex64": 3},
-        "for an empty matrix C++ answers at::zeros above dispatch, which is plain",
-    ),
-    Allowed(
-        "linalg_matrix_rank_hermitian",
-        "forward: type",
-        {"float32": 3, "complex64": 3},
-        "for an empty matrix C++ answers at::zeros above dispatch, which is plain",
-    ),
-    Allowed(
-        "ormqr",
-        "grad: stride",
-        {"float32": 10, "complex64": 10},
-        "the C++ derivative does not work in place where it sees a tensor subclass: equal values, another stride",
-    ),
-)
 
 
 def place(failure: Failure) -> tuple[str, str, str]:
@@ -67,7 +26,7 @@ def test_every_sample_equals_the_plain_run(index: int) -> None:
     ops = shard(index, SHARDS)
     report = sweep(CANDIDATE, ops, aliasing=True)
     names = {op.formatted_name for op in ops}
-    expected = sum((entry.counts() for entry in ALLOWED if entry.op in names), Counter[tuple[str, str, str]]())
+    expected = sum((entry.counts() for entry in TRANSPARENT if entry.op in names), Counter[tuple[str, str, str]]())
     found = Counter(place(failure) for failure in report.failures)
     unlisted = [str(failure) for failure in report.failures if place(failure) not in expected]
     assert not unlisted, "\n".join([report.summary(), *unlisted])
@@ -77,14 +36,14 @@ def test_every_sample_equals_the_plain_run(index: int) -> None:
 
 
 def test_the_list_is_short() -> None:
-    listed = sum(sum(entry.samples.values()) for entry in ALLOWED)
+    listed = sum(sum(entry.samples.values()) for entry in TRANSPARENT)
     assert 0 < listed < LISTED_SHARE * (1 - SKIPPED_SHARE) * count_cases(operators())
 
 
 def test_the_list_names_operators_and_reasons() -> None:
-    assert {entry.op for entry in ALLOWED} <= {op.formatted_name for op in operators()}
-    assert len({(entry.op, entry.reason) for entry in ALLOWED}) == len(ALLOWED)
-    assert all(entry.why for entry in ALLOWED)
+    assert {entry.op for entry in TRANSPARENT} <= {op.formatted_name for op in operators()}
+    assert len({(entry.op, entry.reason) for entry in TRANSPARENT}) == len(TRANSPARENT)
+    assert all(entry.why for entry in TRANSPARENT)
 
 
 def test_the_class_runs_under_its_own_handler() -> None:
