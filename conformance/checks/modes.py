@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ... import modes
-from ...subclasses.core.private import TorchDispatchMode, map_nested
+from ...subclasses.core.private import TorchDispatchMode, frames_compiled, map_nested
 from ..check import check
 from ..outcome import MismatchError, NotApplicable
 from ..subject import Subject
@@ -157,6 +157,27 @@ def flops_are_counted_once(subject: Subject) -> None:
     for call, expected, counter in (("F.linear(a, x)", once, forward), ("it and its backward", 3 * once, both)):
         if counter.get_total_flops() != expected:
             raise MismatchError(f"FLOPs of {call}", f"{expected}", f"{counter.get_total_flops()}")
+
+
+@check("modes", "compiled code is skipped, or wrong, under a logging or counting mode", seconds=120)
+def compiled_code_works_under_modes(subject: Subject) -> None:
+    """Under lamina's modes a function of an instance is compiled as it is without a mode, once, and gives the same: to
+    look at a model does not change how it runs."""
+    instance, activations = subject.new(4, 8), subject.plain(3, 8)
+
+    def apply(weight: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(values, weight).relu()
+
+    expected = subject.values(apply(instance, activations))
+    for name in ("lamina.modes.DispatchLog", "lamina.modes.FunctionLog"):
+        torch.compiler.reset()
+        compiled = torch.compile(apply, backend="aot_eager", fullgraph=True)
+        before = frames_compiled()
+        with torch.no_grad(), MODES[name]():
+            got = [compiled(instance, activations) for _ in range(2)]
+        if (frames := frames_compiled() - before) != 1:
+            raise MismatchError(f"a compiled function, called twice under {name}", "1 compilation", f"{frames}")
+        subject.same(f"the compiled F.linear(a, x).relu() under {name}", got, [expected] * 2, loosely=True)
 
 
 @check("modes", "crash at exit: a mode entered and never left, then str()", seconds=120, quick=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from itertools import count
 from typing import Any
 
 import torch
@@ -67,6 +68,15 @@ class MultipliesTwice(Raw):
             return func(*args, **(kwargs or {}))
 
 
+class CountsFlattens(Raw):
+    """No two of its contexts are equal."""
+
+    numbers = count()
+
+    def __tensor_flatten__(self) -> Any:
+        return ["elem"], next(self.numbers)
+
+
 def with_an_exit_handler(plain: torch.Tensor) -> Clear:
     """A fork runs no exit handlers; the check's other process does."""
     atexit.register(os._exit, 7)
@@ -79,5 +89,6 @@ BROKEN = {
     "a_dispatch_mode_sees_each_op_once": (ComputesAbove, ComputesAbove),
     "a_handler_may_use_the_instances": (PrintsWhileItWorks, PrintsWhileItWorks),
     "flops_are_counted_once": (MultipliesTwice, MultipliesTwice),
+    "compiled_code_works_under_modes": (CountsFlattens, CountsFlattens),
     "a_process_ends_well_with_a_mode_left_on": (Clear, with_an_exit_handler),
 }
