@@ -209,8 +209,8 @@ def _warm_up(checks: Sequence[Check]) -> None:
     """What many children would import, each for itself."""
     if torch.distributed.is_available():
         import_module("torch.distributed.tensor")  # the first op of some classes does, and takes 2 s
-    if any(each.group in ("distributed", "transforms", "fakes", "writes") for each in checks):
-        torch.compiler.reset()  # imports Dynamo, as FSDP2, torch.func, fake modes and optimizers would
+    if any(each.group in ("distributed", "transforms", "fakes", "modes", "writes") for each in checks):
+        torch.compiler.reset()  # imports Dynamo, as FSDP2, torch.func, modes and optimizers would
     if any(each.group in _COMPILING for each in checks):
         _warm_up_compiler()
     if any(each.group == "samples" for each in checks):
