@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..check import check
-from ..outcome import MismatchError
+from ..outcome import KnownLimit, MismatchError
 from ..subject import VALUED, Kind, Subject
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)
@@ -112,6 +112,27 @@ def a_module_is_cast_beside_an_optimizer(subject: Subject) -> None:
         raise MismatchError(
             "layer.double(); loss.backward(); optimizer.step()", "another weight", "the weight as it was"
         )
+
+
+@check("life", "module.to() drops hooks and attributes of a parameter", kinds=VALUED)
+def a_cast_parameter_keeps_its_marks(subject: Subject) -> None:
+    """Attributes and gradient hooks of a Parameter outlive a move of its module, as those of a plain one do: optimizers
+    and sharding read the ones and hang on the others. Of a class with the flatten protocol torch exchanges the
+    whole Parameter, and drops them: a known limit."""
+    layer: Any = subject.layer()
+    calls: list[int] = []
+    layer.weight.no_decay = True
+    layer.weight.register_hook(lambda _: calls.append(1))
+    layer.to(subject.device)
+    layer(subject.plain(3, 8, seed=1)).sum().backward()
+    lost = [] if hasattr(layer.weight, "no_decay") else ["p.no_decay"]
+    lost += [] if calls else ["the hook of p"]
+    if lost and hasattr(subject.cls, "__tensor_flatten__"):
+        raise KnownLimit(
+            f"Module.to, .half and so on swap a wrapped parameter, and lose {' and '.join(lost)}: set again"
+        )
+    if lost:
+        raise MismatchError("layer.to(device)", "attributes and hooks of p = layer.weight, kept", f"lost: {lost}")
 
 
 @check("life", "an averaged (EMA) model can't be moved or cast", kinds=VALUED)
