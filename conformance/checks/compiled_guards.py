@@ -14,7 +14,7 @@ from ...subclasses.core.private import mark_dynamic
 from ..check import check
 from ..graphs import GraphCounter, compiled, context_of, eagerly, is_wrapper, rebuilt, same_as_eager
 from ..outcome import KnownLimit, MismatchError, NotApplicable
-from ..subject import Subject, inner_tensors
+from ..subject import VALUED, Subject, inner_tensors
 
 MARKED_NEST = (
     "Dynamo makes the size of a wrapper inside a wrapper a constant, and then refuses the mark that mark_dynamic puts "
@@ -26,7 +26,7 @@ def _product(x: Any, p: torch.Tensor) -> torch.Tensor:
     return F.linear(p, x) * 2
 
 
-@check("compile", "each new instance is compiled anew: contexts are compared by identity")
+@check("compile", "each new instance is compiled anew: contexts are compared by identity", kinds=VALUED)
 def equal_instances_share_a_graph(subject: Subject) -> None:
     """Instances of equal metadata, other values, a detached one and a copy run the graph of the first."""
     counter = GraphCounter()
@@ -39,7 +39,11 @@ def equal_instances_share_a_graph(subject: Subject) -> None:
         raise MismatchError("compiled f(x), of four instances alike", "1 graph", f"{counter.graphs} graphs")
 
 
-@check("compile", "metadata of the wrapper are not guarded: a graph made for other settings runs, silently wrong")
+@check(
+    "compile",
+    "metadata of the wrapper are not guarded: a graph made for other settings runs, silently wrong",
+    kinds=VALUED,
+)
 def changed_context_is_compiled_anew(subject: Subject) -> None:
     """An instance whose flatten context differs gets a graph of its own, and the first one's afterwards runs without
     another. Tried: other dtypes, views, and each simple value in the context changed."""
@@ -120,7 +124,7 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-@check("compile", "an optional inner tensor appears or vanishes, and the graph made without it runs on")
+@check("compile", "an optional inner tensor appears or vanishes, and the graph made without it runs on", kinds=VALUED)
 def optional_inner_tensors_are_guarded(subject: Subject) -> None:
     """An inner tensor that may be None: flatten lists it only while it is there, and an instance with it doesn't run
     the graph of one without."""
@@ -199,7 +203,11 @@ def context_holds_every_setting(subject: Subject) -> None:
             raise MismatchError(f"{name} of a rebuilt instance", value, got)
 
 
-@check("compile", "each batch size is compiled anew under dynamic=True, or fails: inner tensors have other shapes")
+@check(
+    "compile",
+    "each batch size is compiled anew under dynamic=True, or fails: inner tensors have other shapes",
+    kinds=VALUED,
+)
 def changed_batch_shares_a_graph(subject: Subject) -> None:
     """``dynamic=True``: activations of any batch with an instance as the weight, and instances of any number of rows,
     each in one graph. ``unflatten`` has to use the outer size that it is given, which may be symbolic."""
@@ -217,7 +225,7 @@ def changed_batch_shares_a_graph(subject: Subject) -> None:
     )
 
 
-@check("compile", "mark_dynamic on an instance or an activation fails, or is ignored")
+@check("compile", "mark_dynamic on an instance or an activation fails, or is ignored", kinds=VALUED)
 def marked_batch_shares_a_graph(subject: Subject) -> None:
     """A dim that is marked as dynamic, of an activation beside an instance, and of an instance, has one graph for all
     sizes; export and serving code mark them."""

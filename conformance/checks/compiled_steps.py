@@ -15,7 +15,7 @@ from ..subject import VALUED, Kind, Subject
 from .compiling import INDUCTOR, needs_a_compiler
 
 
-@check("compile", "a plain gradient arrives where the graph was traced with the class: metadata error")
+@check("compile", "a plain gradient arrives where the graph was traced with the class: metadata error", kinds=VALUED)
 def plain_tangents_are_taken(subject: Subject) -> None:
     """``compiled(f)(x).backward(plain)`` where the result is an instance. The backward was traced with a guess, an
     instance; the class turns the plain one into that, or the compiled function gave a plain result already."""
@@ -34,7 +34,11 @@ def _scaled(x: Any) -> Any:
     return x * 2 + 1
 
 
-@check("compile", "a gradient of the class arrives where the graph was traced with a plain one: metadata error")
+@check(
+    "compile",
+    "a gradient of the class arrives where the graph was traced with a plain one: metadata error",
+    kinds=VALUED,
+)
 def wrapped_tangents_are_taken(subject: Subject) -> None:
     """A plain result of a graph is multiplied by an instance outside: its gradient may be an instance. A class where
     that loses something may refuse with an error that names what to implement."""
@@ -55,7 +59,7 @@ def wrapped_tangents_are_taken(subject: Subject) -> None:
     same_gradient(subject, "p.grad after (compiled(p * 2 + 1) * x).sum().backward()", got, expected, loosely=True)
 
 
-@check("compile", "two results, a backward by one of them: the missing gradient is of the wrong type")
+@check("compile", "two results, a backward by one of them: the missing gradient is of the wrong type", kinds=VALUED)
 def a_backward_through_one_of_two_results(subject: Subject) -> None:
     """The other result's gradient is zeros, plain ones, where the graph was traced with the class."""
 
@@ -110,7 +114,7 @@ def _train(
     return found + [plain_of(subject, p).clone() for p in model.parameters()]
 
 
-@check("compile", "a compiled model with wrapped weights trains otherwise than eagerly, or not at all")
+@check("compile", "a compiled model with wrapped weights trains otherwise than eagerly, or not at all", kinds=VALUED)
 def training_steps_compile(subject: Subject) -> None:
     """Two SGD steps of a model whose weights are instances: losses, gradients and weights are those of eager steps."""
     model, traced = model_of(subject), model_of(subject)
@@ -120,7 +124,7 @@ def training_steps_compile(subject: Subject) -> None:
     subject.same("losses, gradients and weights of two compiled SGD steps", got, expected, loosely=True)
 
 
-@check("compile", "torch.compile(optimizer.step) loses the update, or fails")
+@check("compile", "torch.compile(optimizer.step) loses the update, or fails", kinds=VALUED)
 def optimizer_steps_compile(subject: Subject) -> None:
     """``torch.compile(optimizer.step)`` over instances: the weights afterwards are those of eager steps."""
     for make in (optim.SGD, optim.AdamW):
@@ -132,7 +136,7 @@ def optimizer_steps_compile(subject: Subject) -> None:
         subject.same(f"weights after two compiled {make.__name__} steps", got, expected, loosely=True)
 
 
-@check("compile", "a partly wrapped model: after one backward the next compilation crashes")
+@check("compile", "a partly wrapped model: after one backward the next compilation crashes", kinds=VALUED)
 def partly_wrapped_models_compile_again(subject: Subject) -> None:
     """Weight wrapped, bias plain; compiled, a backward, compiled again with the gradients in place. A plain bias with a
     gradient of the class can't be traced."""

@@ -9,7 +9,7 @@ import torch
 from ..check import check
 from ..graphs import agree, compiled, context_of, eagerly, plain_of, rebuilt, same_as_eager
 from ..outcome import KnownLimit, MismatchError, NotApplicable
-from ..subject import Subject
+from ..subject import VALUED, Subject
 from .compiling import each_applies
 
 
@@ -23,7 +23,7 @@ def _then(write: Any) -> Any:
     return run
 
 
-@check("compile", "an in-place op on a compiled function's input is lost, or applied twice")
+@check("compile", "an in-place op on a compiled function's input is lost, or applied twice", kinds=VALUED)
 def inputs_are_written(subject: Subject) -> None:
     """After a compiled in-place op, a write through a view and a ``copy_``, the input holds what it holds eagerly."""
     p = subject.plain(4, 8, seed=1)
@@ -38,7 +38,7 @@ def inputs_are_written(subject: Subject) -> None:
     each_applies(subject, writes, lambda: (subject.new(4, 8),), loosely=True)
 
 
-@check("compile", "a write to a non-contiguous instance leaves outer and inner strides that don't agree")
+@check("compile", "a write to a non-contiguous instance leaves outer and inner strides that don't agree", kinds=VALUED)
 def non_contiguous_inputs_are_written(subject: Subject) -> None:
     """A transposed and a strided instance, written to in a graph: values, size and strides are those of an eager run.
     A class may refuse such inputs with an error that speaks of contiguous ones, or of a ``clone()``."""
@@ -57,7 +57,7 @@ def non_contiguous_inputs_are_written(subject: Subject) -> None:
                     raise
 
 
-@check("compile", "t_() or unsqueeze_() in a compiled function: other geometry than eagerly")
+@check("compile", "t_() or unsqueeze_() in a compiled function: other geometry than eagerly", kinds=VALUED)
 def geometry_is_changed_in_place(subject: Subject) -> None:
     """In-place ops on metadata: of an instance that is made in the graph, and of an input, for which Dynamo leaves the
     graph. Outer geometry and that of the tensors inside never part."""
@@ -81,7 +81,11 @@ def _on_a_clone(change: Any) -> Any:
     return run
 
 
-@check("compile", "two inputs that hold one inner tensor, one of them written: the other keeps its old values")
+@check(
+    "compile",
+    "two inputs that hold one inner tensor, one of them written: the other keeps its old values",
+    kinds=VALUED,
+)
 def inputs_that_share_are_written(subject: Subject) -> None:
     """Both see the write, as they do eagerly; or it raises. Never a silently stale result."""
 
@@ -111,7 +115,7 @@ def inputs_that_share_are_written(subject: Subject) -> None:
     subject.same(label, plain_of(subject, got), plain_of(subject, expected), loosely=True)
 
 
-@check("compile", "a compiled function returns a view that doesn't share with its input")
+@check("compile", "a compiled function returns a view that doesn't share with its input", kinds=VALUED)
 def returned_views_alias_their_input(subject: Subject) -> None:
     """A view that a graph returns sees later writes to the input where an eager view does: tracers ask for
     ``as_strided``, or replay the view."""
@@ -143,7 +147,7 @@ def _shares(subject: Subject, call: str, view: Any) -> None:
     subject.same(label, plain_of(subject, got), plain_of(subject, expected), loosely=True)
 
 
-@check("compile", "as_strided, asked for by the tracer, fails or forgets the class")
+@check("compile", "as_strided, asked for by the tracer, fails or forgets the class", kinds=VALUED)
 def own_geometry_can_be_asked_for(subject: Subject) -> None:
     """``as_strided`` with the size, strides and offset that an instance has gives the instance, eagerly and compiled:
     tracers rebuild outputs that alias inputs that way."""
@@ -155,6 +159,6 @@ def own_geometry_can_be_asked_for(subject: Subject) -> None:
 
     got = same(instance)
     subject.same(
-        "x.as_strided(x.size(), x.stride(), x.storage_offset())", plain_of(subject, got), subject.values(instance)
+        "x.as_strided(x.size(), x.stride(), x.storage_offset())", plain_of(subject, got), plain_of(subject, instance)
     )
     agree(subject, "x.as_strided(x.size(), x.stride(), x.storage_offset())", same, lambda: (subject.new(4, 8),))

@@ -35,7 +35,7 @@ def _mixed(x: Any, p: torch.Tensor) -> torch.Tensor:
     return torch.tanh(x * p + 1) @ p.t()
 
 
-@check("compile", "compiled values or gradients differ from those of an eager run")
+@check("compile", "compiled values or gradients differ from those of an eager run", kinds=VALUED)
 def compiled_equals_eager(subject: Subject) -> None:
     """A graph with an instance and a plain tensor, both of which get gradients. One that is traced as what the class
     holds, not as what it stands for, computes something else."""
@@ -48,7 +48,9 @@ def compiled_equals_eager(subject: Subject) -> None:
     )
 
 
-@check("compile", "Inductor fails on a graph that aot_eager takes, or computes something else", seconds=180)
+@check(
+    "compile", "Inductor fails on a graph that aot_eager takes, or computes something else", seconds=180, kinds=VALUED
+)
 def inductor_equals_eager(subject: Subject) -> None:
     """The same graph by the default backend: it fuses, reorders and generates code."""
     needs_a_compiler()
@@ -120,7 +122,7 @@ def _of_tensor(name: str) -> tuple[Any, ...]:
     return (None, getattr(torch.Tensor, name, None))
 
 
-@check("compile", "a constructor in a compiled function breaks the graph")
+@check("compile", "a constructor in a compiled function breaks the graph", kinds=VALUED)
 def instances_are_made_in_a_graph(subject: Subject) -> None:
     """``make(plain)`` in a graph: the result is returned, and one is used there. Training code that quantizes on the
     fly does that at each step."""
@@ -141,7 +143,7 @@ def instances_are_returned_from_a_graph(subject: Subject) -> None:
     each_applies(subject, calls, lambda: (subject.new(4, 8),))
 
 
-@check("compile", "slices of an instance fail in a graph, or cut only one of the tensors inside")
+@check("compile", "slices of an instance fail in a graph, or cut only one of the tensors inside", kinds=VALUED)
 def slices_trace(subject: Subject) -> None:
     """Rows, columns, single rows and pieces of an instance in a graph: weights are cut there for fused projections."""
     calls = {
@@ -166,7 +168,7 @@ def each_applies(subject: Subject, calls: dict[str, Any], inputs: Any, **options
         raise refused[0]
 
 
-@check("compile", "a function-level override changes the result when it is compiled")
+@check("compile", "a function-level override changes the result when it is compiled", kinds=VALUED)
 def functions_agree_in_a_graph(subject: Subject) -> None:
     """Public functions give the same compiled as eagerly. A ``__torch_function__`` that computes something else than
     the dispatch handlers is easily lost, or applied twice, when a tracer takes a function apart."""
@@ -215,7 +217,7 @@ def linear_traces(subject: Subject) -> None:
     each_applies(subject, calls, inputs, loosely=True)
 
 
-@check("compile", "nested wrappers: wrong gradients, wrong types or wrong order of the tensors inside")
+@check("compile", "nested wrappers: wrong gradients, wrong types or wrong order of the tensors inside", kinds=VALUED)
 def nests_compile(subject: Subject) -> None:
     """An instance inside ``lamina.LoggingTensor``, and two such operands, one nested and one not: eager and compiled
     agree. Compilers take nests apart depth first, and put them together again by the classes' own methods."""

@@ -72,14 +72,14 @@ def _same_outputs(subject: Subject, call: str, program: Any, model: nn.Module, r
         subject.same(f"{call}, {each} rows", plain_of(subject, got), plain_of(subject, expected), loosely=True)
 
 
-@check("export", "torch.export fails on a model with wrapped parameters: users unwrap by hand")
+@check("export", "torch.export fails on a model with wrapped parameters: users unwrap by hand", kinds=VALUED)
 def modules_export(subject: Subject) -> None:
     """Not strict, the default: the program computes what the module computes."""
     model = _frozen(subject)
     _same_outputs(subject, "export(model)(x)", _exported(subject, model).module(), model)
 
 
-@check("export", "torch.export with strict=True fails on a model with wrapped parameters")
+@check("export", "torch.export with strict=True fails on a model with wrapped parameters", kinds=VALUED)
 def modules_export_strictly(subject: Subject) -> None:
     """Strict export runs Dynamo first: it traces the class's code with tensors of the tracer."""
     model = _frozen(subject)
@@ -87,7 +87,7 @@ def modules_export_strictly(subject: Subject) -> None:
     _same_outputs(subject, "export(model, strict=True)(x)", program.module(), model)
 
 
-@check("export", "a model whose wrapped parameters require grad can't be exported")
+@check("export", "a model whose wrapped parameters require grad can't be exported", kinds=VALUED)
 def trainable_modules_export(subject: Subject) -> None:
     """Parameters that require grad, as in training: export takes the model as it is."""
     model = _Plain(subject, model_of(subject))
@@ -95,7 +95,9 @@ def trainable_modules_export(subject: Subject) -> None:
     _same_outputs(subject, "export(trainable model)(x)", program.module(), model)
 
 
-@check("export", "the exported program still holds instances, and the class has to be there where it runs")
+@check(
+    "export", "the exported program still holds instances, and the class has to be there where it runs", kinds=VALUED
+)
 def programs_hold_plain_tensors(subject: Subject) -> None:
     """After ``run_decompositions()``, strict or not, state and constants are plain, the graph has values of plain
     tensors only, and each old name is part of a new one, so that a checkpoint can be mapped."""
@@ -124,7 +126,11 @@ def _held(program: ExportedProgram) -> Iterator[tuple[str, Any]]:
     yield from program.constants.items()
 
 
-@check("export", "constants of the program are fake tensors, or tensors that a handler made while it was traced")
+@check(
+    "export",
+    "constants of the program are fake tensors, or tensors that a handler made while it was traced",
+    kinds=VALUED,
+)
 def no_constants_are_left_behind(subject: Subject) -> None:
     """Handlers make no tensors from Python values on the way: each is a constant of the program, and where it was made
     by a tracer a fake one, which fails when the program is saved or run."""
@@ -143,7 +149,7 @@ def _is_fake_inside(value: Any) -> bool:
     return any(isinstance(getattr(value, name), TRACERS) for name in names)
 
 
-@check("export", "handlers read values (item, tolist) while export traces them")
+@check("export", "handlers read values (item, tolist) while export traces them", kinds=VALUED)
 def nothing_is_read_while_exporting(subject: Subject) -> None:
     """The program reads no value into Python: an ``item()`` in a handler makes one that depends on the data of the
     weight, or fails."""
@@ -154,7 +160,7 @@ def nothing_is_read_while_exporting(subject: Subject) -> None:
         raise MismatchError("nodes of export(model).run_decompositions()", "none that reads a value", readers)
 
 
-@check("export", "a saved program doesn't load, or computes something else")
+@check("export", "a saved program doesn't load, or computes something else", kinds=VALUED)
 def programs_are_saved(subject: Subject) -> None:
     """``torch.export.save`` and ``load``, of the program as it was exported and of the decomposed one."""
     model = _frozen(subject)
@@ -167,7 +173,7 @@ def programs_are_saved(subject: Subject) -> None:
         _same_outputs(subject, f"load(save(export(model){call}))(x)", loaded, model)
 
 
-@check("export", "a dynamic batch is specialized to the example's, or refused")
+@check("export", "a dynamic batch is specialized to the example's, or refused", kinds=VALUED)
 def batches_stay_dynamic(subject: Subject) -> None:
     """``Dim("batch")`` beside wrapped weights: one program for all batches, decomposed too."""
     model = _frozen(subject)
@@ -221,7 +227,7 @@ class _Buffered(nn.Module):
         return F.linear(x, self.get_buffer("table"))
 
 
-@check("export", "an instance in a buffer is exported as a constant, or not at all")
+@check("export", "an instance in a buffer is exported as a constant, or not at all", kinds=VALUED)
 def buffers_export(subject: Subject) -> None:
     """A wrapped buffer is state of the program, as a plain one is."""
     model = _Plain(subject, _Buffered(subject.new(4, 8)))
@@ -239,7 +245,11 @@ class _Through(nn.Module):
         return x * 2
 
 
-@check("export", "an instance as the input or output of an exported program: an internal error, or wrong values")
+@check(
+    "export",
+    "an instance as the input or output of an exported program: an internal error, or wrong values",
+    kinds=VALUED,
+)
 def instances_pass_the_boundary(subject: Subject) -> None:
     """An instance as the example input: the program takes one and computes the same; or export refuses, and says so.
     Decomposed, it takes the plain tensors inside, and gives such."""
