@@ -298,6 +298,19 @@ def test_fake_wrappers_are_copied_as_fakes() -> None:
         assert twin.weight.elem.fake_mode is mode
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # as for plain fakes
+def test_fake_tensors_in_a_run_are_copied_as_fakes_and_stay_shared() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        shared = torch.ones(2)
+        pair = [Sum((shared, torch.ones(2))), Sum((shared, torch.ones(2)))]
+    one, other = copy.deepcopy(pair)
+    assert all(part.fake_mode is mode for part in one.parts + other.parts)
+    assert one.parts[0] is other.parts[0]
+    assert one.parts[0] is not shared
+
+
 def test_a_subclass_with_its_own_attributes_set_in_init_is_restored() -> None:
     w: Any = Clear(torch.ones(2))
     w.extra = torch.ones(3)

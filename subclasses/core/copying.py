@@ -60,10 +60,15 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy of a field. Cloned are a fake tensor, whose deep copy would have a mode of its own, and one of a
-    kernel's layout, which has no storage to copy."""
-    cloned = isinstance(value, torch.Tensor) and (isinstance(value, TRACERS) or value.is_mkldnn)
-    return value.clone() if cloned else copy.deepcopy(value, memo)
+    """A deep copy of a field, a run of tensors one by one. Cloned are a fake tensor, whose deep copy would have a mode
+    of its own, and one of a kernel's layout, which has no storage to copy."""
+    if type(value) is tuple:
+        return tuple(_copied(each, memo) for each in value)
+    if not (isinstance(value, torch.Tensor) and (isinstance(value, TRACERS) or value.is_mkldnn)):
+        return copy.deepcopy(value, memo)
+    if id(value) not in memo:
+        memo[id(value)] = value.clone()
+    return memo[id(value)]
 
 
 def reduce(wrapper: Any, protocol: Any) -> Any:
