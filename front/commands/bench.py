@@ -24,3 +24,11 @@ def int8(context: typer.Context) -> None:
     from ..bench.int8.command import main
 
     raise typer.Exit(main(context.args))
+
+
+@app.command("modes", context_settings=HAND_ON)
+def modes(context: typer.Context) -> None:
+    """Time what logs, counters and guards add to an operator, against modes that do nothing."""
+    from ..bench.modes import main
+
+    raise typer.Exit(main(context.args))

@@ -1,0 +1,146 @@
+"""`lamina bench modes`: what each mode adds to an operator, over a dispatch or function mode that does nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import lamina
+from lamina.modes import DispatchLog, FunctionLog, MemoryLog, NanGuard, OpCounter
+
+from .budget import Budget
+from .tables import Table, budgets_table, interval, print_tables, spread
+from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure
+
+NO_MODE, EMPTY_DISPATCH, EMPTY_FUNCTION = "no mode", "empty dispatch mode", "empty function mode"
+SIZE = 8  # so small that an operator is all dispatch
+AT_MOST = {"OpCounter": 1.5, "DispatchLog": 3.0}
+
+
+class EmptyDispatchMode(TorchDispatchMode):
+    """Calls the operator."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class EmptyFunctionMode(TorchFunctionMode):
+    """Calls the function."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _logged() -> DispatchLog:
+    """One whose records go nowhere: a list that grows would be timed, too."""
+    return DispatchLog(lamina.Log(_Nowhere()))
+
+
+class _Nowhere:
+    """A sink."""
+
+    def write(self, record: lamina.OpRecord) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    NO_MODE: nullcontext,
+    EMPTY_DISPATCH: EmptyDispatchMode,
+    EMPTY_FUNCTION: EmptyFunctionMode,
+    "OpCounter": OpCounter,
+    "OpCounter, costs": lambda: OpCounter(costs=True),
+    "DispatchLog": _logged,
+    "DispatchLog, hashes": lambda: DispatchLog(lamina.Log(_Nowhere(), values="hash")),
+    "FunctionLog": lambda: FunctionLog(lamina.Log(_Nowhere())),
+    "NanGuard": NanGuard,
+    "MemoryLog": MemoryLog,
+    "torch FlopCounterMode": lambda: FlopCounterMode(display=False),
+}
+"""By name; each is entered anew for each loop."""
+
+
+@dataclass(frozen=True)
+class ModeFigure:
+    """One mode on one operator: nanoseconds a call, and the ratio to the empty mode of its kind, paired by round."""
+
+    op: str
+    mode: str
+    time_ns: Summary
+    ratio: Summary
+
+
+def cases() -> dict[str, tuple[Callable[..., object], tuple[Any, ...]]]:
+    """Operators, by name, with their arguments."""
+    x, w = torch.ones(SIZE, SIZE), torch.ones(SIZE, SIZE)
+    return {"add": (torch.add, (x, w)), "mm": (torch.mm, (x, w)), "t": (torch.t, (x,)), "add_": (x.add_, (w,))}
+
+
+def run(settings: Settings, progress: Callable[[str], object] = str) -> list[ModeFigure]:
+    """Time all modes on all operators."""
+    figures = []
+    for op, (function, args) in cases().items():
+        progress(op)
+        measured = measure([Variant(name, function, args, scope) for name, scope in MODES.items()], settings)
+        figures += [_figure(op, name, measured) for name in MODES]
+    return figures
+
+
+def _figure(op: str, mode: str, measured: Measurement) -> ModeFigure:
+    base = EMPTY_FUNCTION if mode == "FunctionLog" else EMPTY_DISPATCH
+    return ModeFigure(op, mode, measured.time(mode), measured.ratio(mode, base))
+
+
+def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
+    """What was promised of the modes."""
+    for figure in figures:
+        if figure.mode in AT_MOST:
+            text = f"{figure.op}: {figure.mode} / {EMPTY_DISPATCH}"
+            yield Budget(text, figure.ratio, at_most=AT_MOST[figure.mode])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="lamina bench modes", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: rougher figures")
+    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead; nanoseconds")
+    chosen = parser.parse_args(arguments)
+    settings = Settings(clock=time.thread_time_ns) if chosen.cpu_time else Settings()
+    if chosen.quick:
+        settings = replace(settings, rounds=15, loop_ns=500_000, warmup_ns=500_000)
+    figures = run(settings, lambda op: print(op, file=sys.stderr))
+    if chosen.json:
+        found = {"machine": describe_machine(), "figures": [asdict(each) for each in figures]}
+        print(json.dumps({**found, "budgets": [each.to_json() for each in budgets(figures)]}, indent=1))
+        return 0
+    print_tables([*tables(figures), budgets_table(budgets(figures))])
+    return 0
+
+
+def tables(figures: Sequence[ModeFigure]) -> Iterator[Table]:
+    """One for each operator."""
+    for op in dict.fromkeys(each.op for each in figures):
+        rows = [[each.mode, spread(each.time_ns, 1e-3), interval(each.ratio)] for each in figures if each.op == op]
+        yield Table(op, ["", "µs a call", "x the empty mode"], rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
