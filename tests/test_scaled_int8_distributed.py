@@ -11,10 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import torch.nn.functional as F
 from int8_recipes import addresses, quantize_weights, quantized, recipe_of, values_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import lamina
 from lamina import ScaledInt8Tensor
@@ -75,6 +76,41 @@ def check_sharded(world: int, recipe: str, name: str) -> None:
 def test_sharded_equals_unsharded(world: int, cases: list[tuple[str, str]], tmp_path: Path) -> None:
     done = tmp_path / "done"
     mp.spawn(train_sharded, (world, free_port(), cases, str(done)), nprocs=world)
+    assert done.read_text() == "done"
+
+
+def train_in_bfloat16(rank: int, world: int, port: int, done: str) -> None:
+    """The gathered weights follow the policy's dtype, step after step; the shards stay what they are."""
+    join(rank, world, port)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    x = torch.randn(5, 8)
+    for recipe, log in (("row", False), ("group asymmetric", False), ("row", True)):
+        model = make(recipe)
+        if log:
+            model[0].weight = nn.Parameter(lamina.LoggingTensor(model[0].weight.detach()))
+        kind = recipe_of(model[2].weight)
+        fully_shard(model, mesh=init_device_mesh("cpu", (world,)), mp_policy=policy)
+        for _ in range(3):
+            weights = [values_of(values_of(p.full_tensor())) for p in model.parameters()]
+            y = model(x)
+            assert y.dtype is torch.bfloat16
+            wanted = F.linear(F.linear(x, weights[0], weights[1]).relu(), weights[2], weights[3])
+            torch.testing.assert_close(values_of(y).float(), wanted, rtol=0.05, atol=0.05)
+            y.float().square().mean().backward()
+            assert model[0].weight.grad.dtype is torch.float32
+            torch.optim.SGD(model.parameters(), lr=0.5).step()
+            model.zero_grad()
+            assert not torch.equal(values_of(values_of(model[0].weight.full_tensor())), weights[0])
+        assert recipe_of(model[2].weight.to_local()) == kind
+    if rank == 0:
+        Path(done).write_text("done")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_mixed_precision_policy_casts_the_gathered_weights(world: int, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    mp.spawn(train_in_bfloat16, (world, free_port(), str(done)), nprocs=world)
     assert done.read_text() == "done"
 
 
