@@ -6,6 +6,7 @@ for each group.
 """
 
 from .check import Check, every_check
+from .fsdp2 import GathersItsLeaves, check_fsdp2_ready
 from .outcome import KnownLimit, MismatchError, NotApplicable
 from .pytest_entry import conformance_tests
 from .report import Report, Result, Status
@@ -14,6 +15,7 @@ from .subject import Kind, Subject, SubjectError
 
 __all__ = [
     "Check",
+    "GathersItsLeaves",
     "Kind",
     "KnownLimit",
     "MismatchError",
@@ -23,6 +25,7 @@ __all__ = [
     "Status",
     "Subject",
     "SubjectError",
+    "check_fsdp2_ready",
     "check_subclass",
     "conformance_tests",
     "every_check",

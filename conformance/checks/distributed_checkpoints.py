@@ -38,7 +38,6 @@ def checkpointing(call: str) -> Iterator[None]:
 
 def checkpoint_round_trip(subject: Subject, save: str) -> None:
     """Saves an instance and a DTensor of one, and loads them over others."""
-
     call = f"dcp.{save}"
 
     def states(mesh: Any, seed: int) -> dict[str, Any]:

@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 from ..check import check
+from ..fsdp2 import problem_with_hooks
 from ..outcome import MismatchError
 from ..refusal import may_refuse
 from ..subject import VALUED, Kind, Subject
 from ..world import in_world_of_two, world_of_one
 
 if dist.is_available():  # once here: each check runs in a process of its own, and would import them again
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import DTensor
 
 SHARDS = r"shard|\branks?\b"  # what a refusal has to speak of
@@ -97,10 +99,19 @@ def trained_alike(subject: Subject, mesh: Any, name: str, rows: int = 4) -> Any:
     return sharded, optimizers[1]
 
 
+@check("distributed", "nothing says which methods FSDP2 needs, and it misses them silently")
+def fsdp2_finds_its_hooks(subject: Subject) -> None:
+    """The class has ``fsdp_pre_all_gather`` and ``fsdp_post_all_gather``, with the parameters that FSDP2 passes:
+    ``lamina.conformance.GathersItsLeaves`` documents them."""
+    problem = problem_with_hooks(subject.cls)
+    if problem is not None:
+        raise MismatchError(f"{subject.cls.__name__}.{problem[0]}", *problem[1:])
+
+
 @check("distributed", "FSDP2 unwraps a wrapper without all-gather hooks to one inner tensor, silently", kinds=VALUED)
 def fully_shard_gathers_the_class(subject: Subject) -> None:
-    """A forward of ``fully_shard`` finds a weight of the class, of the values that were sharded. Torch puts a wrapper
-    without hooks in its place, silently: whatever the first inner tensor is."""
+    """A forward of ``fully_shard`` finds a weight of the class, of the values that were sharded. In place of
+    a wrapper without hooks torch puts, silently, whatever its first inner tensor is."""
     with world_of_one(subject) as mesh:
         layer = Watched(subject)
         with may_refuse("fully_shard(layer)(x)", subject, SHARDS):
@@ -129,6 +140,32 @@ def optimizer_state_is_sharded(subject: Subject) -> None:
         if not isinstance(state, DTensor) or state.placements != layer.weight.placements:
             raise MismatchError('optimizer.state[weight]["exp_avg"]', f"a DTensor, {layer.weight.placements}", state)
         check_class("the shard after optimizer.step()", layer.weight.to_local(), shard_class(subject))
+
+
+@check("distributed", "a mixed-precision policy disagrees with the dtype of the wrapper", kinds=VALUED)
+def a_mixed_precision_policy_casts(subject: Subject) -> None:
+    """Under a policy of bfloat16 the layer computes and returns bfloat16, also with updated weights; its weight, and
+    the gradient of it, stay float32."""
+    layer: Any = Watched(subject)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    expected = nn.Linear(8, 4, dtype=torch.bfloat16)
+    with torch.no_grad():
+        expected.weight.copy_(subject.values(layer.weight))
+        expected.bias.copy_(layer.bias)
+    x = subject.plain(5, 8, seed=2)
+    with world_of_one(subject) as mesh, may_refuse("fully_shard(layer, mp_policy=...)", subject, SHARDS):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+        out, wanted = layer(x), expected(x.bfloat16())
+        lenient = replace(subject, rtol=0.02)
+        lenient.same("fully_shard(layer, mp_policy=bfloat16)(x)", out, wanted)
+        for result in (out, wanted):
+            result.float().square().mean().backward()
+        got = whole(subject, layer.weight.grad)
+        lenient.same("layer.weight.grad under a policy of bfloat16", got, subject.values(expected.weight.grad).float())
+        subject.same("layer.weight.dtype under a policy of bfloat16", layer.weight.dtype, torch.float32)
+        torch.optim.SGD(layer.parameters(), lr=1.0).step()
+        weight, bias = (whole(subject, each).bfloat16() for each in (layer.weight, layer.bias))
+        lenient.same("layer(x) after optimizer.step()", layer(x), F.linear(x.bfloat16(), weight, bias))
 
 
 @check("distributed", "sharded training differs from training on one rank", kinds=VALUED, quick=False)
@@ -188,3 +225,29 @@ def ddp_starts_and_trains(subject: Subject) -> None:
 def ddp_replicas_start_from_one_model(subject: Subject) -> None:
     """On two ranks with different weights, all start from those of rank 0."""
     in_world_of_two(subject, lambda rank, _: replicated_alike(subject, rank))
+
+
+@check(
+    "distributed",
+    "DDP drops frozen weights or buffers of the class, or leaves them different",
+    kinds=VALUED,
+    quick=False,
+)
+def ddp_sends_frozen_weights_and_buffers(subject: Subject) -> None:
+    """A frozen weight and a buffer of the class, different on two ranks, are those of rank 0 after DDP has started and
+    run; the layer trains its bias."""
+
+    def body(rank: int, _: Any) -> None:
+        layer = Watched(subject, seed=rank)
+        layer.weight.requires_grad_(False)
+        layer.register_buffer("offset", subject.new(4, 8, seed=rank + 5))
+        nn.parallel.DistributedDataParallel(layer)(subject.plain(5, 8)).square().mean().backward()
+        lenient = close(subject)
+        for name, seed in (("weight", 0), ("offset", 5)):
+            call = f"DistributedDataParallel(layer).module.{name}, not trained, on rank {rank}"
+            check_class(call, getattr(layer, name), subject.cls)
+            lenient.same(call, getattr(layer, name), subject.reference(subject.plain(4, 8, seed=seed)))
+        if layer.bias.grad is None:
+            raise MismatchError("bias.grad beside a frozen weight", "a gradient", None)
+
+    in_world_of_two(subject, body)

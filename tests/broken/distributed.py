@@ -22,6 +22,23 @@ class Hookless(Clear):
         return super().__getattribute__(name)
 
 
+class HooksTakeLess(Clear):
+    """Its hook does not take the policy."""
+
+    def fsdp_pre_all_gather(self, mesh: Any, outer_size: torch.Size) -> Any:  # type: ignore[override]
+        return super().fsdp_pre_all_gather(mesh, outer_size, (), None, None)
+
+
+class KeepsItsDtype(Clear):
+    """Its hook does not look at the policy."""
+
+    def fsdp_pre_all_gather(
+        self, mesh: Any, outer_size: torch.Size, outer_stride: Any, module: Any, mp_policy: Any
+    ) -> Any:
+        del mp_policy
+        return super().fsdp_pre_all_gather(mesh, outer_size, outer_stride, module, None)
+
+
 class GathersOther(Clear):
     """What it makes of the gathered leaves are other values."""
 
@@ -181,6 +198,9 @@ BROKEN: dict[str, tuple[type[torch.Tensor], Any]] = {
     "fully_shard_gathers_the_class": (Hookless, Hookless),
     "fully_shard_trains_as_unsharded": (GathersOther, GathersOther),
     "optimizer_state_is_sharded": (GathersOther, GathersOther),
+    "fsdp2_finds_its_hooks": (HooksTakeLess, HooksTakeLess),
+    "a_mixed_precision_policy_casts": (KeepsItsDtype, KeepsItsDtype),
+    "ddp_sends_frozen_weights_and_buffers": (KeepsItsValues, KeepsItsValues),
     "two_ranks_train_as_one": (AloneOnly, AloneOnly),
     "uneven_shards_train_as_one": (EvenOnly, EvenOnly),
     "ddp_starts_and_trains": (CopiesTwice, CopiesTwice),
