@@ -20,7 +20,7 @@ def compiled(function: Any, **options: Any) -> Any:
     """``torch.compile`` without graph breaks, for classes with the flatten protocol. What was compiled before is
     forgotten: a run without processes of its own would come to the limit of graphs for one function."""
     torch.compiler.reset()
-    call = torch.compile(function, **{"fullgraph": True, "backend": BACKEND, **options})
+    call: Any = torch.compile(function, **{"fullgraph": True, "backend": BACKEND, **options})
     held = list(function.parameters()) if isinstance(function, torch.nn.Module) else []
 
     def run(*args: Any) -> Any:

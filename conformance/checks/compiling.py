@@ -14,7 +14,7 @@ from ..graphs import agree, eagerly, needs_the_protocol, plain_of
 from ..outcome import MismatchError, NotApplicable
 from ..subject import VALUED, Subject
 
-INDUCTOR = {"backend": "inductor", "options": {"compile_threads": 1}}
+INDUCTOR: dict[str, Any] = {"backend": "inductor", "options": {"compile_threads": 1}}
 
 
 @check("compile", "no flatten protocol: an internal error of the compiler, or a graph break, in place of a message")
@@ -199,7 +199,7 @@ def linear_traces(subject: Subject) -> None:
     weight, bias = subject.reference(subject.plain(4, 8)), subject.plain(4, seed=2)
     x = subject.plain(3, 8, seed=1)
     expected = F.linear(x, weight, bias)
-    calls = {
+    calls: dict[str, Any] = {
         "F.linear(x, w, b)": F.linear,
         "F.linear(x, w, bias=b)": lambda x, w, b: F.linear(x, w, bias=b),
         "F.linear(input=x, weight=w, bias=b)": lambda x, w, b: F.linear(input=x, weight=w, bias=b),
