@@ -38,7 +38,7 @@ def share_memory_shares_every_leaf(subject: Subject) -> None:
 @check("devices", "module.share_memory() crashes the process", kinds=VALUED)
 def a_module_is_shared(subject: Subject) -> None:
     """``module.share_memory()``, by which processes train one model: the weight is shared, and the Parameter that it
-    was."""
+    was; what another process writes to it is seen here."""
     layer: Any = subject.layer().to(CPU)
     held = layer.weight
     layer.share_memory()
@@ -46,6 +46,16 @@ def a_module_is_shared(subject: Subject) -> None:
         raise MismatchError("layer.share_memory().weight", f"the {subject.cls.__name__} that it was", layer.weight)
     if not all(leaf.is_shared() for leaf in leaves_of(layer.weight)):
         raise MismatchError("layer.share_memory(); is_shared() of all tensors inside the weight", True, False)
+    child: Any = mp.get_context("fork").Process(target=_zero, args=(layer.weight,))
+    child.start()
+    child.join(_SECONDS)
+    zeros = torch.zeros(4, 8)
+    subject.stored("layer.share_memory(); w.zero_() in another process; w", layer.weight, zeros)
+
+
+def _zero(weight: torch.Tensor) -> None:
+    with torch.no_grad():
+        weight.zero_()
 
 
 @check("devices", "a queue between processes loses the class, or copies", kinds=VALUED)
