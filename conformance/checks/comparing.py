@@ -112,8 +112,8 @@ def equality_with_no_tensor_is_as_torch_has_it(subject: Subject) -> None:
 
 @check("printing", "instances can't be keys, or are found under another's")
 def hash_is_identity(subject: Subject) -> None:
-    """An instance is a key of its own in dictionaries and sets, however often it is written to: optimizers keep their
-    state under parameters."""
+    """An instance is a key of its own in dictionaries and sets, whatever its values: optimizers keep their state under
+    parameters."""
     instance, twin = subject.new(4, 8), subject.new(4, 8)
     state = {instance: "first", twin: "second"}
     before = hash(instance)

@@ -34,10 +34,11 @@ def threads_give_the_results_of_one(subject: Subject) -> None:
     """Two threads that run forwards and backwards at once get bit for bit what they get one after the other: no state
     of a call is kept in the class or the module. Data loaders, servers and pipelines run so."""
     shared = subject.new(4, 8)
-    expected = [_steps(subject, _leaves(subject, number), shared) for number in range(2)]
     leaves = [_leaves(subject, number) for number in range(2)]
     with ThreadPoolExecutor(len(leaves)) as pool:
         running = [pool.submit(_steps, subject, own, shared) for own in leaves]
         got = [each.result() for each in running]
+    # Afterwards: what a class computes once, on first use, is computed by two threads at once.
+    expected = [_steps(subject, _leaves(subject, number), shared) for number in range(2)]
     for number, (one, wanted) in enumerate(zip(got, expected, strict=True)):
         subject.same(f"forward, backward and views of thread {number} of 2, a list of results", one, wanted)
