@@ -57,7 +57,8 @@ def test_example_uses_public_names_only(path: Path) -> None:
     modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     assert {module for module in modules if module and module.startswith("lamina")} <= {"lamina", "lamina.modes"}
     private = [node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
-    assert set(private) <= {"__init__"}  # that of a base class
+    operators = {name for name in private if hasattr(torch.ops.aten, name)}
+    assert set(private) - operators <= {"__init__"}  # that of a base class
 
 
 @each_example
@@ -124,3 +125,61 @@ def test_first_type_shows_its_rule_and_its_fallback() -> None:
     fallback = next(line.split() for line in lines if "aten.sum.default" in line)
     assert {"exact", "scale_rows", "hits=1"} <= set(rule)
     assert {"fallback", "PLAIN", "hits=1"} <= set(fallback)
+
+
+def test_units_of_results_and_gradients_are_those_of_physics() -> None:
+    lines = output_of(FOLDER / "units.py").splitlines()
+    assert lines[:2] == ["[1.5, 2.0] in (('m', 1), ('s', -1))", "gradient: [1.5, 2.0] in (('m', 1), ('s', -2))"]
+    assert len(lines) == 3
+
+
+def test_split_floats_are_more_exact_than_bfloat16() -> None:
+    errors = [float(line.split()[-1]) for line in output_of(FOLDER / "split_float.py").splitlines()[:2]]
+    assert errors[0] > 100 * errors[1]
+
+
+@pytest.mark.parametrize("name", ["units", "split_float"])
+def test_types_of_the_examples_pass_their_checks(name: str) -> None:
+    line = output_of(FOLDER / f"{name}.py").splitlines()[-1]
+    assert " 0 fail" in line
+
+
+def test_the_tiny_dispatcher_takes_the_paths_of_the_real_one() -> None:
+    lines = output_of(FOLDER / "tiny_dispatcher.py").splitlines()
+    real, tiny = lines[::2], lines[1::2]
+    assert [line.split()[0] for line in real] == ["plain", "grad", "no_grad", "inference_mode", "missing"]
+    assert [line[16:] for line in real] == [line[16:] for line in tiny]
+    assert "HardsigmoidBackward0" in real[1]
+    assert "Could not run" in real[4]
+
+
+def test_how_dispatch_works_shows_each_experiment() -> None:
+    output = output_of(FOLDER / "how_dispatch_works.py")
+    for text in (
+        "enable_grad     AutogradCPU > CPU  grad_fn ExpBackward0",
+        "no_grad         AutogradCPU > CPU  grad_fn NoneType",
+        "inference_mode  CPU                grad_fn NoneType",
+        "function mode > PythonTLSSnapshot > AutogradCPU > dispatch mode > class > CPU",
+        "AutocastCPU: autocast kernel",
+        "Cannot copy out of meta tensor",
+        "[4.0, 4.0]",
+        "CUDA: composite implicit kernel",
+        "gradcheck: True",
+        "SparseCPU: missing",
+    ):
+        assert text in output
+
+
+def test_a_custom_operator_fills_its_table_step_by_step() -> None:
+    output = output_of(FOLDER / "custom_operator.py")
+    steps = [part.partition("\n")[0].strip() for part in output.split("AutogradCPU: ")[1:]]
+    assert steps == ["backend fallback"] * 3 + ["autograd kernel"] * 2
+    assert output.count("CPU: missing") == 1
+    for text in ("gradcheck: True", "the rule of LoggingTensor ran", "results: LoggingTensor Tensor"):
+        assert text in output
+
+
+def test_the_softmax_is_checked_on_the_devices_that_are_there() -> None:
+    output = output_of(FOLDER / "softmax_operator.py")
+    assert "cpu: equal to softmax; gradcheck True" in output
+    assert ("cuda: equal to softmax" in output) or ("the CUDA kernel is not registered" in output)
