@@ -21,7 +21,7 @@ def _others(subject: Subject) -> list[torch.device]:
     return [META] if subject.device == CPU else [META, CPU]
 
 
-@check("devices", "to(device) moves some of the tensors inside")
+@check("devices", "to(device) moves some of the tensors inside", kinds=VALUED)
 def a_move_takes_every_leaf(subject: Subject) -> None:
     """After a move, in one call, the instance and all tensors inside report the device; class, shape, strides and dtype
     stay, and so does the original where it was. With one left behind the next op crashes, or mixes devices."""
@@ -83,7 +83,7 @@ def a_move_to_its_own_device_is_no_copy(subject: Subject) -> None:
         raise MismatchError("layer.to(its own device)", "memory where it was", "new memory")
 
 
-@check("devices", "non_blocking=True is no argument of the class's move")
+@check("devices", "non_blocking=True is no argument of the class's move", kinds=VALUED)
 def moves_need_not_block(subject: Subject) -> None:
     """``to(..., non_blocking=True)`` and ``copy_(..., non_blocking=True)`` are what loaders write: the same instance
     comes."""
