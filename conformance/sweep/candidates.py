@@ -92,7 +92,7 @@ class Decoding(DecodingCandidate):
         rtol = self.subject.rtol
         return max(usual, rtol) if usual is not None and rtol is not None else usual
 
-    def check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+    def check_gradient(self, where: str, gradient: torch.Tensor | None) -> None:
         cls = self.cls
         if issubclass(cls, WrapperTensor) and cls.gradients is Gradients.PLAIN:
             super().check_gradient(where, gradient)

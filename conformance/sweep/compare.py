@@ -66,7 +66,7 @@ class Candidate:
     def same(self, left: torch.Tensor, right: torch.Tensor) -> bool:
         return same_bits(left, right)
 
-    def check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+    def check_gradient(self, where: str, gradient: torch.Tensor | None) -> None:
         """Raises where a gradient has a type that results may have, and gradients not."""
 
     def snapshot(self, tensor: torch.Tensor) -> Any:  # noqa: ARG002

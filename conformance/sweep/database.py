@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,13 +33,14 @@ def _as_it_was() -> Iterator[None]:
     profile of hypothesis, and time scripted functions.
     """
     forbid, profile = torch.backends.disable_global_flags, _hypothesis_profile()
-    calls = {cls: cls.__call__ for cls in (torch._C.ScriptFunction, torch._C.ScriptMethod)}
+    scripted: tuple[Any, ...] = (torch._C.ScriptFunction, torch._C.ScriptMethod)
+    calls = [cls.__call__ for cls in scripted]
     torch.backends.disable_global_flags = lambda: None
     try:
         yield
     finally:
         torch.backends.disable_global_flags = forbid
-        for cls, call in calls.items():
+        for cls, call in zip(scripted, calls, strict=True):
             cls.__call__ = call
         if profile is not None:
             import hypothesis

@@ -68,7 +68,7 @@ class DecodingCandidate(Candidate):
     def tolerance(self, op: str, dtype: torch.dtype) -> float | None:
         return self.loose[op](dtype) if op in self.loose else None
 
-    def check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+    def check_gradient(self, where: str, gradient: torch.Tensor | None) -> None:
         if gradient is not None and type(gradient) is not torch.Tensor:
             raise MismatchError("type", f"{where} is a {type(gradient).__name__}")
 

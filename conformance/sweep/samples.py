@@ -148,6 +148,7 @@ def callable_of(op: OpInfo, variant: str) -> Callable[..., Any] | None:
     """The operator's ``variant``, or None where it has none."""
     if variant == "out" and not op.supports_out:
         return None
+    getters: dict[str, Callable[[], Any]]
     getters = {"function": op.get_op, "method": op.get_method, "inplace": op.get_inplace, "out": op.get_op}
     found: Callable[..., Any] | None = getters[variant]()
     return found
