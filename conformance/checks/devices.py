@@ -201,7 +201,7 @@ def updates_keep_leaf_addresses(subject: Subject) -> None:
                 raise MismatchError(f"addresses inside w after {call}", "those before", "others")
 
 
-@check("devices", "a kernel for one device is called on a copy elsewhere")
+@check("devices", "a kernel for one device is called on a copy elsewhere", kinds=VALUED)
 def products_run_where_the_instance_is(subject: Subject) -> None:
     """A copy on another device runs there: on the CPU with the same values, on meta with shapes alone. A class picks
     its kernels by where it is, not by where it was made."""

@@ -34,7 +34,7 @@ def deepcopy_keeps_the_instance(subject: Subject) -> None:
         original = subject.new(4, 8, grad=grad)
         copied = copy.deepcopy(original)
         subject.kept("copy.deepcopy(w)", copied, original)
-        if overlap(copied, original):
+        if subject.kind is not Kind.FAKE and overlap(copied, original):
             raise MismatchError("copy.deepcopy(w)", "memory of its own", "tensors at addresses of the original")
 
 

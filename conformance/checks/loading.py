@@ -49,7 +49,7 @@ def pickle_keeps_the_instance(subject: Subject) -> None:
             subject.kept(call, one, original)
             if one is not same:
                 raise MismatchError("pickle.loads(pickle.dumps([w, w]))", "one object, twice", "two objects")
-            if overlap(one, original):
+            if subject.kind is not Kind.FAKE and overlap(one, original):
                 raise MismatchError(call, "memory of its own", "tensors at addresses of the original")
 
 
