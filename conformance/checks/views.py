@@ -162,7 +162,7 @@ def indexing_gives_the_values_asked_for(subject: Subject) -> None:
     """Integers, slices, lists, masks, None and ``...`` as an index; ``gather``, ``take`` and ``masked_select``."""
     plain = subject.plain(4, 8)
     reference = subject.reference(plain)
-    rows, mask = torch.tensor([[3, 1], [0, 0]], device=plain.device), reference > 0
+    rows, mask = torch.tensor([[3, 1], [0, 0], [2, 1], [3, 2]], device=plain.device), reference > 0
     calls = [
         *(item(1), item(-1), item(1, 2), item(..., 0), item(None, 1), item(slice(None), None)),
         *(item([0, 2]), item(slice(None), [0, 2]), item([3, 1], [2, 5]), item(Y), item(slice(1, 3), [4, 7])),
