@@ -90,6 +90,26 @@ def autocast_gradients_are_those_of_plain(subject: Subject) -> None:
                 raise MismatchError(f"what F.linear saves of x under autocast to {dtype}", dtype, tensor.dtype)
 
 
+@check("transforms", "autocast is ignored in a compiled function", kinds=VALUED, quick=False)
+def autocast_compiles(subject: Subject) -> None:
+    """A compiled function (backend ``aot_eager``) that enters autocast gives the dtype, values and gradients of a plain
+    weight, too."""
+
+    @torch.compile(backend="aot_eager")
+    def layer(weight: Any, x: torch.Tensor) -> Any:
+        with autocast(subject, torch.bfloat16):
+            return F.linear(x, weight)
+
+    x, lenient = subject.plain(5, 8, seed=2), half(subject)
+    runs = []
+    for weight in (subject.new(4, 8, grad=True), subject.reference(subject.plain(4, 8)).requires_grad_()):
+        out = layer(weight, x)
+        out.float().square().sum().backward()
+        runs.append((out, weight.grad))
+    for name, got, expected in zip(("the result", "w.grad"), *runs, strict=True):
+        lenient.same(f"{name} of a compiled F.linear(x, w) under autocast", got, expected)
+
+
 @check("transforms", "a weight that is used twice under autocast gets half of its gradient", kinds=VALUED)
 def autocast_caches_the_weight_rightly(subject: Subject) -> None:
     """A leaf that several layers use inside one autocast region (torch keeps its cast there) gets the gradient of all

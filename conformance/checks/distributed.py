@@ -53,26 +53,30 @@ def dtensors_mix_with_instances(subject: Subject) -> None:
 def multiplied_alike(subject: Subject, rank: int, mesh: Any) -> None:
     """DTensors of the class, of each placement: their parts, their whole and their product."""
     size = mesh.size()
-    plain = subject.reference(subject.plain(4, 8))
+    plain = subject.reference(subject.plain(4, 8)).requires_grad_()
     x = subject.plain(3, 8, seed=2)
     expected = F.linear(x, plain)
+    expected.square().sum().backward()
     for dim, placement in ((None, Replicate()), (0, Shard(0)), (1, Shard(1))):
         call = f"DTensor.from_local(x, mesh, [{placement}])"
         part = subject.new(4, 8)
         part = part if dim is None else part.chunk(size, dim)[rank]
-        weight = DTensor.from_local(part, mesh, [placement])
+        weight = nn.Parameter(DTensor.from_local(part, mesh, [placement]))
         check_class(f"{call}.to_local()", weight.to_local(), type(part))
         subject.same(f"{call}.shape", tuple(weight.shape), (4, 8))
-        subject.same(f"{call}.full_tensor()", weight.full_tensor(), plain)
-        inputs = DTensor.from_local(x, mesh, [Replicate()])
-        product = whole(subject, F.linear(inputs, weight))
-        subject.same(f"F.linear(dtensor, {call})", product, expected, loosely=True)
+        subject.same(f"{call}.full_tensor()", whole(subject, weight), plain)
+        moved = weight.detach().redistribute(mesh, [Replicate() if dim == 0 else Shard(0)])
+        subject.same(f"{call}.redistribute(mesh, {list(moved.placements)}).full_tensor()", whole(subject, moved), plain)
+        product: Any = F.linear(DTensor.from_local(x, mesh, [Replicate()]), weight)
+        subject.same(f"F.linear(dtensor, {call})", whole(subject, product), expected, loosely=True)
+        product.full_tensor().square().sum().backward()
+        subject.same(f"the gradient of {call} in F.linear", whole(subject, weight.grad), plain.grad, loosely=True)
 
 
 @check("distributed", "a DTensor of wrappers loses the class, or multiplies the raw payload", kinds=VALUED)
 def dtensors_hold_the_class(subject: Subject) -> None:
     """``DTensor.from_local`` over an instance, replicated and sharded along each dim: the local part is of the class,
-    the whole and a linear product have the right values."""
+    the whole, also redistributed, a linear product and its gradient have the right values."""
     with world_of_one(subject) as mesh:
         multiplied_alike(subject, 0, mesh)
 

@@ -51,6 +51,9 @@ MAPS: dict[str, Transform] = {
     "torch.func.vmap(torch.func.grad(lambda row: F.linear(row, w).square().sum()))(x)": lambda w, x: torch.func.vmap(
         torch.func.grad(lambda row: F.linear(row, w).square().sum())
     )(x),
+    "torch.func.vmap(lambda v: F.linear(x, v))(torch.stack([w, w]))": lambda w, x: torch.func.vmap(
+        lambda v: F.linear(x, v)
+    )(torch.stack([w, w])),
     "torch.func.functionalize(lambda w: w.clone().add_(1))(w)": lambda w, _: torch.func.functionalize(
         lambda v: v.clone().add_(1)
     )(w),

@@ -132,6 +132,7 @@ BROKEN: dict[str, tuple[type[torch.Tensor], Any]] = {
     "functional_call_takes_instances": (MultipliesRaw, MultipliesRaw.from_plain),
     "autocast_gives_the_dtype": (WideProducts, WideProducts),
     "autocast_gradients_are_those_of_plain": (CutsItsGradient, CutsItsGradient),
+    "autocast_compiles": (WideProducts, WideProducts),
     "autocast_caches_the_weight_rightly": (StaysAsItWas, StaysAsItWas),
     "grad_scaler_steps_and_skips": (StaysScaled, StaysScaled),
 }
