@@ -23,7 +23,7 @@ def obeys_schema(subject: Subject, call: Call, instances: Tensors, plains: Tenso
     Raises:
         MismatchError: they differ, or the call raised something.
     """
-    facts = facts_of(call.function)  # type: ignore[arg-type]
+    facts = facts_of(call.function)
     expected = call(plains)
     got = call.on(instances, expected)
     written = {slot for argument in facts.written for slot in _slots(argument, call)}

@@ -120,7 +120,8 @@ class Subject:
     def _value(self, each: Any) -> Any:
         if self.is_instance(each):
             return self.decode(each).detach()
-        return each.detach().to_plain() if isinstance(each, WrapperTensor) else each
+        detached: Any = each.detach() if isinstance(each, WrapperTensor) else None
+        return each if detached is None else detached.to_plain()
 
     def reference(self, plain: torch.Tensor) -> torch.Tensor:
         """The values that an instance made of ``plain`` stands for: what an op has to be compared with."""

@@ -112,7 +112,7 @@ MODES: dict[str, tuple[Callable[[], Any], Callable[[], Any], bool]] = {  # how x
 }
 
 
-def _others(subject: Subject) -> dict[str, torch.Tensor]:
+def _others(subject: Subject) -> dict[str, Any]:
     shapes = {"input": (3, 8), "bias": (4,), "right": (8, 4), "batch": (2, 3, 8), "square": (4, 4)}
     return {name: subject.plain(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items(), 1)}
 

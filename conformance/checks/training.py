@@ -59,7 +59,7 @@ def averages_follow_the_weights(subject: Subject) -> None:
     for text, average in (("average", subject.wrap(first)), ("plain average", subject.reference(first))):
         average.lerp_(weight, 0.5)
         subject.stored(f"{text}.lerp_(w, 0.5)", average, wanted)
-    pair, averages = Pair(subject), []
+    pair, averages = Pair(subject), list[Any]()
     for layer in pair.layers:
         average = swa_utils.AveragedModel(layer, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.5))
         average.update_parameters(layer)

@@ -127,8 +127,10 @@ def cuts_off_the_grid_are_right_or_refused(subject: Subject) -> None:
     comes out can be read, and computed with."""
     plain = subject.plain(4, 8)
     x, reference = subject.wrap(plain), subject.reference(plain)
-    calls = (item(slice(1, 3)), item(slice(None), slice(1, 4)), item(slice(None, None, 3)), method("narrow", 1, 3, 4))
-    calls = (*calls, item(slice(None), slice(None, None, 3)), item(slice(1, 2), slice(7, 8)))
+    calls = (
+        *(item(slice(1, 3)), item(slice(None), slice(1, 4)), item(slice(None, None, 3)), method("narrow", 1, 3, 4)),
+        *(item(slice(None), slice(None, None, 3)), item(slice(1, 2), slice(7, 8))),
+    )
     for call in calls:
         compare(subject, [call], x, reference, refusable=refused_by_step)
         try:

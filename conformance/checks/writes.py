@@ -181,15 +181,11 @@ def copies_work_in_all_mixes(subject: Subject) -> None:
 @check("writes", "the error of a copy_ that does not fit dumps whole tensors", kinds=VALUED)
 def a_copy_that_does_not_fit_is_told_in_short(subject: Subject) -> None:
     """``copy_`` between shapes that do not fit raises, and the text names the sizes and prints no values."""
-    big, other = subject.new(64, 64), subject.new(63, 64)
-    for text, call in {
-        "x.copy_(y)": lambda: big.copy_(other),
-        "x.copy_(plain)": lambda: big.copy_(subject.plain(63, 64)),
-        "plain.copy_(x)": lambda: subject.plain(63, 64).copy_(big),
-    }.items():
-        where = f"{text}, of shapes (64, 64) and (63, 64)"
+    given = {"x": subject.new(64, 64), "y": subject.new(63, 64), "plain": subject.plain(63, 64)}
+    for call in (method("copy_", Y), method("copy_", PLAIN), on(PLAIN, "copy_", X)):
+        where = f"{call.text}, of shapes (64, 64) and (63, 64)"
         try:
-            call()
+            call(given)
         except REFUSALS as error:
             told = str(error)
         else:
