@@ -106,6 +106,8 @@ CONVERSIONS = frozenset(
 )
 # C++ takes another branch for a tensor subclass: all singular vectors for the singular values of a norm.
 BRANCHES = frozenset("linalg_cond linalg_matrix_norm linalg_norm norm_nuc".split())
+# They fill a copy of their operand: what a class that rounds by chance makes of the numbers can't be foretold.
+FILLS = frozenset("cauchy exponential geometric log_normal normal_in_place uniform".split())
 TERMS = 25  # the longest contracted dim of a sample
 ROUNDINGS = 4  # of a product in a low precision: the weight, the product, its scaling, an addition
 

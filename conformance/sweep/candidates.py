@@ -11,7 +11,7 @@ from ...subclasses.core.policy import Gradients
 from ...subclasses.core.wrapper import WrapperTensor
 from ..sample_limits import BRANCHES, PRODUCTS, reordered, tolerances
 from ..subject import Kind, Make, Subject, leaves_of
-from .compare import Candidate, same_bits
+from .compare import Candidate, UnforeseenError, same_bits
 from .decoding import DecodingCandidate
 from .samples import seed
 
@@ -23,12 +23,13 @@ def candidate_of(subject: Subject) -> Candidate:
         # To decode may copy, which gives other strides.
         unwrap = innermost if holds(subject, plain) else subject.decode
         return Transparent(subject.cls, sharing(subject), unwrap, subject)
+    random = is_random(subject)
     return Decoding(
         subject.cls,
-        seeded(subject) if is_random(subject) else subject.make,
+        seeded(subject) if random else subject.make,
         subject.decode,
         base=WrapperTensor if issubclass(subject.cls, WrapperTensor) else subject.cls,
-        rewrite=rewriting(subject),
+        rewrite=unforeseen if random else rewriting(subject),
         loose=tolerances(),
         subject=subject,
     )
@@ -129,6 +130,11 @@ def seeded(subject: Subject) -> Any:
         return subject.make(plain)
 
     return make
+
+
+def unforeseen(instance: Any, values: torch.Tensor) -> Any:  # noqa: ARG001
+    """What an instance of a random class stands for once values were written to it."""
+    raise UnforeseenError
 
 
 def rewriting(subject: Subject) -> Any:

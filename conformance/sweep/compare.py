@@ -23,6 +23,10 @@ class MismatchError(AssertionError):
         self.detail = detail
 
 
+class UnforeseenError(Exception):
+    """What a written operand stands for can't be said: the case is left out."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A transparent class under judgement: ``wrap`` makes an instance of ``cls``, ``unwrap`` gives the inner tensor.

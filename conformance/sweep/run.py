@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .compare import Candidate
+from .compare import Candidate, UnforeseenError
 from .report import Report
 from .samples import CHANGES_SHAPE, DTYPES, LIMIT, VARIANTS, Arguments, Case, cases, error_cases
 from .trial import Run, Trial, call, failure_of, leaf_maker
@@ -122,6 +122,15 @@ def _judge(candidate: Candidate, case: Case, aliasing: bool, report: Report) -> 
         report.failures.append(failure)
 
 
+def _settle(candidate: Candidate, case: Case, run: Run, before: list[Any]) -> None:
+    try:
+        for seen, tensor in zip(before, run.arguments.tensors(), strict=True):
+            target = tensor is run.arguments.input and case.variant == "inplace"
+            candidate.settle(seen, run.target if target else tensor, written=target)
+    except UnforeseenError:
+        run.of_the_class = False
+
+
 def _plain_run(candidate: Candidate, case: Case) -> Run | None:
     """The plain run, with gradients where the operator has them; None where it raises both with and without."""
     for grad in (True, False) if case.differentiable else (False,):
@@ -138,8 +147,6 @@ def _plain_run(candidate: Candidate, case: Case) -> Run | None:
         except Exception:  # what torch itself refuses is no sample: the caller counts it as skipped
             continue
         if case.op.name not in CHANGES_SHAPE:
-            for seen, tensor in zip(before, arguments.tensors(), strict=True):
-                target = tensor is arguments.input and case.variant == "inplace"
-                candidate.settle(seen, run.target if target else tensor, written=target)
+            _settle(candidate, case, run, before)
         return run
     return None
