@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import torch
@@ -14,11 +13,8 @@ from ..outcome import Coverage, KnownLimit, MismatchError, NotApplicable
 from ..process import note
 from ..sample_limits import FILLS, reason_of
 from ..subject import Kind, Subject
-from ..sweep import DTYPES, VARIANTS, Failure, Report, operators, sweep, sweep_errors
+from ..sweep import DTYPES, VARIANTS, Failure, Operator, Report, operators, sweep, sweep_errors
 from ..sweep.candidates import Decoding, candidate_of, is_random, refusal
-
-if TYPE_CHECKING:
-    from torch.testing._internal.opinfo.core import OpInfo
 
 VALUED = (Kind.TRANSPARENT, Kind.REPRESENTATION)
 # Of a run that is not full: one in so many operators, other ones in each check, and as many samples of it.
@@ -103,14 +99,14 @@ def _require_cpu(subject: Subject) -> None:
         raise NotApplicable(f"the samples are CPU tensors, and instances are made on {subject.device}")
 
 
-def _operators() -> Sequence[OpInfo]:
+def _operators() -> Sequence[Operator]:
     try:
         return operators()
     except ImportError as error:
         raise NotApplicable(f"PyTorch's operator samples need {error.name}: pip install {error.name}") from None
 
 
-def _drawn(op: OpInfo, salt: str, share: int) -> bool:
+def _drawn(op: Operator, salt: str, share: int) -> bool:
     """One in ``share`` operators, the same ones in each run."""
     return crc32(f"{op.formatted_name} {salt}".encode()) % share == 0
 

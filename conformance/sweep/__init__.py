@@ -6,7 +6,7 @@ decoding, report, run.
 """
 
 from .compare import Candidate, MismatchError
-from .database import operators, shard
+from .database import Operator, operators, shard
 from .decoding import DecodingCandidate
 from .report import Failure, Report
 from .run import count_cases, sweep, sweep_errors
@@ -20,6 +20,7 @@ __all__ = [
     "DecodingCandidate",
     "Failure",
     "MismatchError",
+    "Operator",
     "Report",
     "count_cases",
     "operators",

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 if TYPE_CHECKING:
     from torch.testing._internal.opinfo.core import OpInfo
+
+Operator: TypeAlias = "OpInfo"
 
 
 @cache
