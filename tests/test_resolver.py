@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -455,3 +457,39 @@ def test_strict_holds_for_its_own_thread() -> None:
         thread.start()
         thread.join()
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode])
+def test_a_rule_for_views_sees_the_same_ops_in_every_mode(mode: Callable[[], Any]) -> None:
+    """``to`` is composite, and by its schema a view: where it arrives whole, its pieces are what a rule answers."""
+
+    class Viewed(WrapperTensor):
+        elem: torch.Tensor
+        fallback = Fallback.UNWRAP
+
+    seen: list[str] = []
+
+    @Viewed.implements(Kind.VIEW)
+    def view(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        seen.append(op.name())
+        return Viewed.super_rule(op)(*args, **kwargs)
+
+    plain = torch.randn(3, 4)
+    calls: list[Callable[[Any], Any]] = [
+        lambda t: t.to(torch.float64),
+        lambda t: t.to("meta"),
+        lambda t: t.float(),
+        lambda t: t.unflatten(1, (2, 2)),
+        lambda t: t.reshape(4, 3),
+        lambda t: t.narrow(0, 1, 2),
+    ]
+    with mode():
+        w = Viewed(plain.clone())
+        results, expected = [call(w) for call in calls], [call(plain) for call in calls]
+    for got, wanted in zip(results, expected, strict=True):
+        assert (type(got), got.shape, got.dtype, got.device) == (Viewed, wanted.shape, wanted.dtype, wanted.device)
+        assert got.elem.dtype is wanted.dtype
+        if not wanted.is_meta:
+            assert torch.equal(got.elem, wanted)
+    assert "aten::to.dtype" not in seen
+    assert {"aten::view", "aten::slice.Tensor"} <= set(seen)

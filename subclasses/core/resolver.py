@@ -19,8 +19,9 @@ def resolve(cls: Any, facts: OpFacts, after: type | None = None) -> Entry:
     """The entry of ``cls`` for an overload. The first that holds:
 
     1. a rule for this exact overload, nearest class in the MRO first
-    2. a rule for a kind of op, likewise; the kinds of one op in the order of ``Kind``
-    3. decomposition, where the op is CompositeImplicitAutograd and has no kernel of its own
+    2. decomposition, where the op is CompositeImplicitAutograd and has no kernel of its own. It arrives whole under
+       ``inference_mode`` only; elsewhere its pieces do, and rules for kinds are to see the same everywhere
+    3. a rule for a kind of op, likewise; the kinds of one op in the order of ``Kind``
     4. the class's fallback policy. Before PLAIN and ERROR stand the structural rules of ``WrapperTensor`` (``detach``,
        ``clone``, ``copy_`` ...), which work on every inner tensor; UNWRAP needs none
     5. nothing: an entry that declines, and raises ``MissingRuleError`` where no other class answers
@@ -38,8 +39,8 @@ def _resolve(cls: Any, lineage: tuple[type, ...], facts: OpFacts) -> Entry:
     authored = books[:-1]  # the last book is that of WrapperTensor
     return (
         _from_books(cls, facts, authored, (facts.op,), How.EXACT)
-        or _from_books(cls, facts, authored, facts.kinds, How.KIND)
         or _decomposed(cls, facts)
+        or _from_books(cls, facts, authored, facts.kinds, How.KIND)
         or _fallback(cls, facts, books[-1:])
     )
 
