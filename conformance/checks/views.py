@@ -220,8 +220,11 @@ def small_and_odd_sizes_work(subject: Subject) -> None:
         plain = subject.plain(*shape)
         if not subject.takes(plain):
             continue
-        x, reference = subject.wrap(plain), subject.reference(plain)
         name = f"make(a tensor of shape {shape})"
+        try:
+            x, reference = subject.wrap(plain), subject.reference(plain)
+        except Exception as error:
+            raise MismatchError(f"the values of {name}", "values", error) from error
         subject.same(name, x, reference)
         _try_any(subject, x, reference, name)
 
