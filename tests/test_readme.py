@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lamina
+from lamina.conformance import every_check, limits
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,6 +34,26 @@ def test_python_blocks_run_in_order() -> None:
 def test_every_public_name_it_uses_exists() -> None:
     for name in re.findall(r"\blamina\.([A-Za-z_]\w*)", "\n".join(blocks("python")) + TEXT):
         assert hasattr(lamina, name) or name in ("modes", "subclasses", "bench"), name
+
+
+def section(title: str) -> str:
+    return TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_known_limits_of_the_conformance_kit_are_listed() -> None:
+    listed = set(re.findall(r"^- `(\w+)`: ", section("Check a type"), re.MULTILINE))
+    checks = every_check()
+    may_be = {each.name for each in checks if "KnownLimit(" in inspect.getsource(each.function)}
+    known = may_be | set(limits.EVERYWHERE) | {name for _, name in limits.BY_CLASS}
+    assert listed == {name for name in known if not name.startswith("samples_")}
+    assert {each.name for each in checks} >= known
+
+
+def test_every_check_that_it_names_exists() -> None:
+    names = {name for each in every_check() for name in (each.name, each.group)}
+    text = section("Check a type")
+    for name in re.findall(r'"(\w+)": "|only=\["(\w+)", "(\w+)"\]|report\["(\w+)"\]|/(\w+)\]', text):
+        assert set(filter(None, name)) <= names, name
 
 
 @pytest.mark.parametrize("target", re.findall(r"`?make (\w+)", TEXT))
