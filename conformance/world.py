@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # What each process of a world does: it gets its rank and the mesh of all.
 Body = Callable[[int, "DeviceMesh"], None]
 
+_GRACE = 2.0  # seconds in which the other one may say what went wrong there
 _PATIENCE = timedelta(seconds=25)  # for another process that died: a check has 60 s
 
 
@@ -43,9 +44,12 @@ def in_world_of_two(subject: Subject, body: Body) -> None:
     """Runs ``body`` here, as rank 0, and in a fork, as rank 1. It raises what either did, a mismatch before others.
 
     Raises:
-        NotApplicable: there is no process group for this subject or machine.
+        NotApplicable: there is no process group for this subject or machine, or this process is not a check's own: one
+            that has used collectives before can't be forked.
     """
     _check_possible(subject)
+    if mp.parent_process() is None:
+        raise NotApplicable("two ranks are forks of a fresh process: run it isolated")
     context = mp.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as name:
@@ -59,6 +63,10 @@ def in_world_of_two(subject: Subject, body: Body) -> None:
                 body(0, mesh)
         except Exception as error:  # noqa: BLE001 - raised below, unless the other's says more
             errors.append(error)
+        if errors and not receiver.poll(_GRACE):
+            other.kill()  # it waits for this process
+            other.join()
+            raise errors[0]
         try:
             theirs: Exception | None = receiver.recv()
         except EOFError:
