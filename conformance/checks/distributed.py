@@ -61,7 +61,7 @@ def multiplied_alike(subject: Subject, rank: int, mesh: Any) -> None:
         call = f"DTensor.from_local(x, mesh, [{placement}])"
         part = subject.new(4, 8)
         part = part if dim is None else part.chunk(size, dim)[rank]
-        weight = nn.Parameter(DTensor.from_local(part, mesh, [placement]))
+        weight: Any = nn.Parameter(DTensor.from_local(part, mesh, [placement]))
         check_class(f"{call}.to_local()", weight.to_local(), type(part))
         subject.same(f"{call}.shape", tuple(weight.shape), (4, 8))
         subject.same(f"{call}.full_tensor()", whole(subject, weight), plain)
