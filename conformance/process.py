@@ -161,6 +161,9 @@ class Attempt:
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
+            if not self.over:
+                os.killpg(self._pid, signal.SIGTERM)  # a C++ compiler then removes the file that it has half written
+                time.sleep(_GRACE / 10)
             os.killpg(self._pid, signal.SIGKILL)
         self._process.kill()
         self._process.join()
