@@ -193,10 +193,10 @@ def signals_wait() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for replaced, handler in before.items():
+            signal.signal(replaced, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def _work(check: Check, subject: Subject, sender: Connection, output: int, limit: float) -> None:

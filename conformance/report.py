@@ -118,7 +118,8 @@ class Report:
             elif each.status is not Status.PASS:
                 reason = printable(f"{each.status.value}: {each.detail}")
                 ET.SubElement(element, "skipped", {"message": reason})
-        return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode()
+        content: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
+        return content.decode()
 
 
 def _attributes(report: Report) -> dict[str, str]:
