@@ -44,29 +44,6 @@ class SplitFloat(lamina.WrapperTensor):
         return self.high.to(self.dtype) + self.low.to(self.dtype)
 
 
-@SplitFloat.implements(aten.mm.default)
-def mm(op: Any, self: Tensor, mat2: Tensor) -> Any:
-    """By a split weight: two products, each with a half of it."""
-    if isinstance(self, SplitFloat) or not isinstance(mat2, SplitFloat):
-        return SplitFloat.super_rule(op)(self, mat2)
-    return op(self, mat2.high.to(self.dtype)) + op(self, mat2.low.to(self.dtype))
-
-
-@SplitFloat.implements(aten.addmm.default)
-def addmm(op: Any, self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1) -> Any:
-    """With a bias, likewise."""
-    if isinstance(self, SplitFloat) or isinstance(mat1, SplitFloat) or not isinstance(mat2, SplitFloat):
-        return SplitFloat.super_rule(op)(self, mat1, mat2, beta=beta, alpha=alpha)
-    first = op(self, mat1, mat2.high.to(self.dtype), beta=beta, alpha=alpha)
-    return op(first, mat1, mat2.low.to(self.dtype), alpha=alpha)
-
-
-@SplitFloat.implements(aten.t.default)
-def t(op: Any, self: Any) -> Any:
-    """`F.linear` transposes its weight: without this rule it would never get to those above."""
-    return type(self)(op(self.high), op(self.low), self.dtype)
-
-
 @SplitFloat.implements(aten._to_copy.default)
 def cast(op: Any, self: Any, **options: Any) -> Any:
     """To integers and complex numbers: the result is plain."""

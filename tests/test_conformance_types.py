@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
+import importlib
+import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 quantize = ScaledInt8Tensor.quantize
 
 
-@cache
-def example(file: str, name: str) -> Any:
-    """The type that an example declares."""
-    return runpy.run_path(str(EXAMPLES / file), run_name=file.removesuffix(".py"))[name]
+def example(module: str, name: str) -> Any:
+    """The type that an example declares. Other processes import it, too."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    return getattr(importlib.import_module(module), name)
 
 
 def logged(plain: torch.Tensor) -> torch.Tensor:
@@ -35,13 +37,17 @@ SUBJECTS: dict[str, tuple[Callable[[], Any], Callable[[torch.Tensor], Any] | Non
     "rows": (lambda: ScaledInt8Tensor, None),
     "one scale": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerTensor())),
     "groups": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerGroup(4))),
-    "blocks": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerBlock((2, 4)))),
+    "blocks": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerBlock((1, 4)))),
     "asymmetric": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerRow(), symmetric=False)),
     "stochastic": (lambda: ScaledInt8Tensor, partial(quantize, rounding="stochastic", seed=3)),
     "logged rows": (lambda: LoggingTensor, logged),
-    "units": (lambda: example("units.py", "Measured"), None),
-    "split floats": (lambda: example("split_float.py", "SplitFloat"), None),
+    "units": (lambda: example("units", "Measured"), None),
+    "split floats": (lambda: example("split_float", "SplitFloat"), None),
 }
+
+
+# Each write draws anew, so that values differ between two runs of a sample.
+DRAWN = {"stochastic": {"samples": "what is written is drawn"}}
 
 
 def report_of(name: str, **options: Any) -> Report:
@@ -52,10 +58,12 @@ def report_of(name: str, **options: Any) -> Report:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_fails(name: str) -> None:
-    report = report_of(name)
+    report = report_of(name, skip=DRAWN.get(name))
     assert report.ok, report.summary()
     assert len(report.of(Status.PASS)) > 0.8 * len(report.results)
     assert len(report.of(Status.KNOWN_LIMIT)) <= 12
+    if name in DRAWN:
+        return
     assert report.coverage is not None
     assert report.coverage.compared - report.coverage.equal < 0.02 * report.coverage.compared
 
