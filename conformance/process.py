@@ -31,6 +31,7 @@ import torch
 from .check import Check
 from .last_words import last_words
 from .outcome import KnownLimit, MismatchError, NotApplicable, first_line, text_of
+from .refusal import names_the_step
 from .report import Result, Status
 from .subject import Subject
 
@@ -67,6 +68,8 @@ def _outcome(check: Check, subject: Subject, *passed_on: type[BaseException]) ->
         status, detail, coverage = Status.FAIL, text_of(mismatch), mismatch.coverage
     except BaseException as error:  # noqa: BLE001 - whatever a class raises where it should not is the finding
         status, detail = Status.FAIL, f"{type(error).__name__}: {first_line(error)}\n{_place(error, check)}"
+    if status is Status.FAIL and names_the_step(detail, subject):
+        status, detail = Status.NOT_APPLICABLE, f"the check leaves the grid of the class, which says so: {detail}"
     return Result(check.name, check.group, status, detail, time.perf_counter() - started, check.reported, coverage)
 
 

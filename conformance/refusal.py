@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .outcome import KnownLimit, MismatchError, NotApplicable, first_line
-from .subject import Subject
+from .subject import Kind, Subject
 
 
 def is_refusal(error: BaseException, about: str) -> bool:
@@ -19,6 +19,16 @@ def is_refusal(error: BaseException, about: str) -> bool:
         and not isinstance(error, RecursionError)
         and re.search(about, str(error), re.IGNORECASE) is not None
     )
+
+
+# A class whose values share something in groups may refuse to cut them, if it names the legal step.
+_OFF_GRID = re.compile(r"multiples? of \d+|divisible by \d+|don't divide dim|not divide dim", re.IGNORECASE)
+
+
+def names_the_step(text: str, subject: Subject) -> bool:
+    """Whether a failure of a representation is one of a cut, or a shape, off its grid, with a text that says which are
+    on it."""
+    return subject.kind is Kind.REPRESENTATION and _OFF_GRID.search(text) is not None
 
 
 @contextmanager

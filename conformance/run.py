@@ -16,7 +16,6 @@ import torch
 
 from .check import Check, chosen
 from .discovery import subject_of
-from .limits import known_limit
 from .outcome import NotApplicable, shown
 from .process import Attempt, outcome_of, signals_wait
 from .report import Report, Result, Status
@@ -56,14 +55,12 @@ def check_subclass(
     instances stand for, and their plain values; found out where they can be. ``only``: names of checks or groups.
     ``skip``, ``limits``: name to the reason why a check is left out, or its failure accepted. ``full``: the slow checks
     and all operator samples, too. ``rtol``: the error allowed where products are approximate, relative to the largest
-    value. ``jobs``: how many at a time; the number of cores. ``isolated``: each in a process of its own.
-
-    A class that can't be checked at all gives a report with one failure, which says why.
+    value. ``jobs``: how many at a time; the number of cores. ``isolated``: each in a process of its own. A class that
+    can't be checked at all gives a report with one failure, which says why.
 
     Raises:
         ValueError: ``only``, ``skip`` or ``limits`` name no check, ``kind`` no kind, or ``jobs`` is less than 1.
 
-    >>> import lamina
     >>> lamina.conformance.check_subclass(lamina.LoggingTensor, only=["repr_is_short"]).ok
     True
     """
@@ -81,14 +78,19 @@ def check_subclass(
         subject = build()
     except SubjectError as error:
         return Report(label, "unknown", [Result("can_be_checked", "declaration", Status.FAIL, str(error))])
-    report, order = Report(label, subject.kind.value), [each.name for each in checks]
+    report = Report(label, subject.kind.value)
     with closing(_results(checks, subject, left_out, (jobs or cores()) if apart else 0, started)) as results:
-        for result in results:
-            report.results.append(accepted(result, subject, accepted_for))
-            if progress is not None:
-                progress(report.results[-1], len(report.results), len(checks))
-    report.results.sort(key=lambda each: order.index(each.name))
+        _collect(report, (accepted(each, accepted_for) for each in results), [each.name for each in checks], progress)
     return report
+
+
+def _collect(report: Report, results: Iterable[Result], names: Sequence[str], progress: Progress | None) -> None:
+    """The results into the report, in the order of ``names``; told as they come."""
+    for result in results:
+        report.results.append(result)
+        if progress is not None:
+            progress(result, len(report.results), len(names))
+    report.results.sort(key=lambda each: names.index(each.name))
 
 
 def reasons(argument: str, given: Mapping[str, str] | None) -> dict[str, str]:
@@ -111,14 +113,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def accepted(result: Result, subject: Subject, limits: Mapping[str, str]) -> Result:
-    """A failure that is accepted, by the caller or for a reason that ``limits`` knows, as a known limit."""
-    if result.status is not Status.FAIL:
-        return result
+def accepted(result: Result, limits: Mapping[str, str]) -> Result:
+    """A failure that the caller accepts, as a known limit."""
     reason = _reason(limits, result)
-    if reason is None:
-        reason = known_limit(result.name, subject.cls)
-    if reason is None:
+    if result.status is not Status.FAIL or reason is None:
         return result
     return replace(result, status=Status.KNOWN_LIMIT, detail=reason)
 

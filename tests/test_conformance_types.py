@@ -37,7 +37,7 @@ SUBJECTS: dict[str, tuple[Callable[[], Any], Callable[[torch.Tensor], Any] | Non
     "rows": (lambda: ScaledInt8Tensor, None),
     "one scale": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerTensor())),
     "groups": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerGroup(4))),
-    "blocks": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerBlock((1, 4)))),
+    "blocks": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerBlock((2, 4)))),
     "asymmetric": (lambda: ScaledInt8Tensor, partial(quantize, granularity=PerRow(), symmetric=False)),
     "stochastic": (lambda: ScaledInt8Tensor, partial(quantize, rounding="stochastic", seed=3)),
     "logged rows": (lambda: LoggingTensor, logged),

@@ -9,7 +9,7 @@ import torch
 from subjects import Clear, Doubled, Granularity, Scaled, Sum, Tagged, nest
 from torch.autograd import forward_ad
 
-from lamina import DataDependentError, Kind, PlainOnlyError, WrapperTensor, op_table, strict
+from lamina import DataDependentError, Kind, PerBlock, PlainOnlyError, ScaledInt8Tensor, WrapperTensor, op_table, strict
 
 
 def ops_run_by(cls: Any, call: Any) -> int:
@@ -188,3 +188,16 @@ def test_repr_shows_the_tangent_of_a_dual_tensor_and_runs_no_op_of_the_class() -
             assert "tangent" not in repr(w)
             assert ops_run_by(type(w), lambda dual=dual: repr(dual)) == 0
         assert "tangent" not in repr(dual)
+
+
+def test_large_inner_tensors_are_summarized_unless_the_program_asks_for_more() -> None:
+    wrapped = ScaledInt8Tensor.quantize(torch.randn(64, 64), granularity=PerBlock((2, 4)))
+    assert len(repr(wrapped)) < 1500
+    assert "..." in repr(Clear(torch.arange(101)))
+    assert "..." not in repr(Clear(torch.arange(100)))
+    torch.set_printoptions(threshold=2000)
+    try:
+        assert "..." not in repr(Clear(torch.arange(1500)))
+        assert repr(torch.arange(1500)) in repr(Clear(torch.arange(1500)))
+    finally:
+        torch.set_printoptions(profile="default")

@@ -9,13 +9,14 @@ from torch.autograd import forward_ad
 
 from .declaration import Field, Role
 from .fields import inner_tensors
-from .private import metadata_only
+from .private import briefly, metadata_only
 
 
 def text_of(wrapper: Any) -> str:
     """``Class(field=..., ...)``, with the inner tensors' values; context that is as by default is left out."""
     cls = type(wrapper)
-    parts = [f"{f.name}={getattr(wrapper, f.name)!r}" for f in cls.declaration.fields if _is_shown(wrapper, f)]
+    with briefly():  # there are several tensors to show
+        parts = [f"{f.name}={getattr(wrapper, f.name)!r}" for f in cls.declaration.fields if _is_shown(wrapper, f)]
     if str(wrapper.device) != str(next(inner_tensors(wrapper)).device):
         parts.append(f"device={wrapper.device}")
     if wrapper.grad_fn is not None:

@@ -73,6 +73,7 @@ from .operators import (
 )
 from .scopes import (
     below_python,
+    briefly,
     disabled_torch_function,
     dispatch_mode_on_top,
     function_mode_on_top,
@@ -112,6 +113,7 @@ __all__ = [
     "below_python",
     "bits_of_keys",
     "bridges_to",
+    "briefly",
     "cache_key",
     "call_of",
     "compiler_of_backend",

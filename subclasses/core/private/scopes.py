@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -74,3 +74,12 @@ def outside_inference_mode(run: Callable[..., Any], *args: Any) -> Any:
 dispatch_mode_on_top: Callable[[], object] = torch.utils._python_dispatch._get_current_dispatch_mode
 function_mode_on_top: Callable[[], object] = torch.overrides._get_current_function_mode
 function_modes_on_stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+
+
+_USUAL, _BRIEF = 1000, 100  # elements that torch prints in full, where nobody has asked for more or fewer
+
+
+def briefly() -> AbstractContextManager[Any]:
+    """Inside, tensors print summarized from 100 elements on, unless the program has set a threshold itself."""
+    usual = torch._tensor_str.PRINT_OPTS.threshold == _USUAL
+    return torch._tensor_str.printoptions(threshold=_BRIEF) if usual else nullcontext()
