@@ -1,8 +1,9 @@
 """The conformance kit: one call says whether a tensor subclass holds.
 
 ``check_subclass`` runs every check on a class; ``conformance_tests`` makes pytest tests of them; ``lamina check`` is
-the same on the command line. Reading order: outcome, subject, check, report, process, run; then the checks, a module
-for each group.
+the same on the command line. Reading order: outcome, subject, discovery, check, report, process, run; then ``checks``,
+a module or more for each group, with what they share in calls, graphs, structure, schema_trial, world and refusal; and
+``sweep``, which runs PyTorch's own operator samples.
 """
 
 from .check import Check, every_check

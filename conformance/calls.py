@@ -11,7 +11,7 @@ import torch
 
 from ..subclasses.core.private import map_nested
 from .outcome import KnownLimit, MismatchError, NotApplicable
-from .refusal import is_refusal
+from .refusal import OFF_GRID, is_refusal
 from .subject import Subject
 
 Operands = Mapping[str, Any]
@@ -127,7 +127,7 @@ def compare(
 def refused_by_step(error: MismatchError) -> bool:
     """Whether the class refused to cut its blocks, and said where it can be cut."""
     cause = error.__cause__
-    return cause is not None and is_refusal(cause, r"(?s)(multiple|divisible|block|group|step).*\d")
+    return cause is not None and is_refusal(cause, OFF_GRID)
 
 
 _OVERLOAD = type(torch.ops.aten.add.Tensor)

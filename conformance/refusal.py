@@ -22,13 +22,13 @@ def is_refusal(error: BaseException, about: str) -> bool:
 
 
 # A class whose values share something in groups may refuse to cut them, if it names the legal step.
-_OFF_GRID = re.compile(r"multiples? of \d+|divisible by \d+|don't divide dim|not divide dim", re.IGNORECASE)
+OFF_GRID = r"(?i)multiples? of \d+|divisible by \d+|(don't|not) divide dim"
 
 
 def names_the_step(text: str, subject: Subject) -> bool:
     """Whether a failure of a representation is one of a cut, or a shape, off its grid, with a text that says which are
     on it."""
-    return subject.kind is Kind.REPRESENTATION and _OFF_GRID.search(text) is not None
+    return subject.kind is Kind.REPRESENTATION and re.search(OFF_GRID, text) is not None
 
 
 @contextmanager

@@ -61,7 +61,8 @@ def check_subclass(
     Raises:
         ValueError: ``only``, ``skip`` or ``limits`` name no check, ``kind`` no kind, or ``jobs`` is less than 1.
 
-    >>> lamina.conformance.check_subclass(lamina.LoggingTensor, only=["repr_is_short"]).ok
+    >>> from lamina import LoggingTensor
+    >>> check_subclass(LoggingTensor, only=["repr_is_short"]).ok
     True
     """
     checks, left_out, accepted_for = chosen(only, full=full), reasons("skip", skip), reasons("limits", limits)

@@ -54,7 +54,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
     >>> with DispatcherTrace() as trace:
     ...     _ = torch.ones(2).sin()
     >>> [(each.op, each.key) for each in trace.decisions if each.op == "aten::sin"]
-    [('aten::sin', 'CPU')]
+    [('aten::sin', 'AutogradCPU'), ('aten::sin', 'CPU')]
     """
 
     def __init__(self) -> None:
