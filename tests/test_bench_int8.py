@@ -95,8 +95,9 @@ def test_products_of_lamina_run_through_its_operator(activation: str, packed: bo
     problem = replace(PROBLEM, dtype=dtype)
     passed = prepared(named(ours(activation, packed=packed)), problem)
     assert isinstance(passed, Passed), passed
+    decoded = activation == "float" and dtype == "float32"  # so small a weight is decoded by its rule
     with torch.no_grad():
-        assert calls_of_operator(passed.variant) == 1
+        assert calls_of_operator(passed.variant) == (not decoded)
 
 
 @pytest.mark.parametrize("name", TORCHAO)

@@ -38,7 +38,6 @@ from lamina.conformance import (
     run,
 )
 from lamina.conformance import check as registry
-from lamina.conformance import limits as known
 from lamina.conformance.discovery import subject_of
 from lamina.conformance.outcome import first_line, shown, text_of
 
@@ -769,18 +768,38 @@ def test_a_failure_can_be_accepted(failing: str, name: str) -> None:
     assert report.ok
 
 
-def test_known_limits_of_a_class_and_of_torch(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Child(Clear):
-        pass
+def test_a_check_can_say_that_torch_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "REGISTRY", {})
 
-    monkeypatch.setattr(known, "BY_CLASS", {(f"{Clear.__module__}.Clear", "fails"): "of the class"})
-    assert check_subclass(Clear)["fails"].detail == "of the class"
-    assert check_subclass(Child)["printing/fails"].detail == "of the class"
-    assert not check_subclass(Doubled).ok
-    monkeypatch.setattr(known, "EVERYWHERE", {"fails": "of torch"})
-    assert check_subclass(Doubled)["fails"].detail == "of torch"
-    assert check_subclass(Clear)["fails"].detail == "of the class"
-    assert check_subclass(Clear, limits={"fails": "of the caller"})["fails"].detail == "of the caller"
+    @registry.check("printing", "as reported")
+    def limited(subject: Subject) -> None:
+        """Never holds."""
+        raise KnownLimit("issue 7")
+
+    for isolated in (True, False):
+        report = check_subclass(Clear, isolated=isolated)
+        assert [(each.status, each.detail) for each in report.results] == [(Status.KNOWN_LIMIT, "issue 7")]
+        assert report.ok
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("kind", ["representation", "transparent"])
+@pytest.mark.parametrize("text", ["start and end have to be multiples of 2", "no such slice"])
+def test_a_cut_off_the_grid_may_be_refused_with_the_step(
+    text: str, kind: str, isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a class whose values share something; a transparent one has no grid."""
+    monkeypatch.setattr(registry, "REGISTRY", {})
+
+    @registry.check("printing", "as reported")
+    def cuts(subject: Subject) -> None:
+        """Never holds."""
+        raise ValueError(text)
+
+    (result,) = check_subclass(Clear, kind=kind, isolated=isolated).results
+    refused = kind == "representation" and "multiples of 2" in text
+    assert result.status is (Status.NOT_APPLICABLE if refused else Status.FAIL)
+    assert text in result.detail
 
 
 def test_a_limit_does_not_hide_a_pass() -> None:

@@ -1,4 +1,5 @@
-"""The kit is tested by classes that are broken on purpose: each check fails the class made for it, and no sound one."""
+"""The kit is tested by classes that are broken on purpose: each check fails the class made for it. Sound ones pass: see
+test_conformance_types."""
 
 from __future__ import annotations
 
@@ -8,9 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from subjects import Clear, Doubled
 
-from lamina import LoggingTensor, ScaledInt8Tensor
 from lamina.conformance import Check, Status, check_subclass, every_check
 
 Made = Callable[[torch.Tensor], torch.Tensor]
@@ -20,7 +19,6 @@ BROKEN: dict[str, tuple[type[torch.Tensor], Made]] = {}
 for group in GROUPS:
     BROKEN |= importlib.import_module(f"broken.{group}").BROKEN
 
-SOUND: dict[str, type[torch.Tensor]] = {cls.__name__: cls for cls in (Clear, Doubled, LoggingTensor, ScaledInt8Tensor)}
 CHECKS = every_check()
 
 
@@ -34,9 +32,3 @@ def test_a_broken_class_is_caught(check: Check) -> None:
 
 def test_every_broken_class_has_its_check() -> None:
     assert sorted(set(BROKEN) - {check.name for check in CHECKS}) == []
-
-
-@pytest.mark.parametrize("name", SOUND)
-def test_sound_classes_pass(name: str) -> None:
-    report = check_subclass(SOUND[name])
-    assert report.ok, report.summary()
