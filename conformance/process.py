@@ -7,6 +7,7 @@ use, the check runs here, and a crash takes all with it.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import multiprocessing as mp
 import os
@@ -138,7 +139,7 @@ class Attempt:
         ended = self.over or self.connection.poll(0)
         result = self._received() if ended else self._hangs()
         if ended:
-            wait([self._process.sentinel], _GRACE)
+            self._leave()
         self._kill()
         if result is None:
             result = self._failed(f"crashes: the process ended with {_end(self._process.exitcode)}")
@@ -156,6 +157,13 @@ class Attempt:
         except (EOFError, OSError):  # it died, perhaps half-way through
             result = None
         return result
+
+    def _leave(self) -> None:
+        """Wait a while for its end. The sentinel is let go of a moment before that."""
+        until = time.perf_counter() + _GRACE
+        wait([self._process.sentinel], _GRACE)
+        while not self.over and time.perf_counter() < until:
+            time.sleep(0.001)
 
     def _hangs(self) -> Result:
         os.kill(self._pid, signal.SIGUSR1)  # it writes where it is
@@ -208,6 +216,7 @@ def _work(check: Check, subject: Subject, sender: Connection, output: int, limit
         os.setpgid(0, 0)  # Ctrl-C is for the parent, which ends all that runs in here
     _redirect(output)
     _reset_signals(limit)
+    gc.freeze()  # a collection would write to each object of the parent's, and so copy its memory
     torch.set_num_threads(1)  # a fork has none of the parent's pool, and would wait for it
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # each compiles as if it were the first to
