@@ -39,7 +39,7 @@ def needs_the_protocol(value: torch.Tensor) -> None:
         NotApplicable: ``value`` is of a class that lacks it.
     """
     if type(value) not in (torch.Tensor, torch.nn.Parameter) and not is_wrapper(value):
-        raise NotApplicable(f"{type(value).__name__} has no flatten protocol: see has_the_flatten_protocol")
+        raise NotApplicable(f"{type(value).__name__} has no flatten protocol: see flatten_protocol_is_there")
 
 
 class GraphCounter:

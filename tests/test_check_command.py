@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import pty
@@ -19,6 +18,7 @@ from unittest import mock
 from xml.etree import ElementTree as ET
 
 import pytest
+from command_line import module_here
 from typer.testing import CliRunner, Result
 
 import lamina.commands
@@ -77,13 +77,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module with tensor types in the current folder."""
-    name = "types_of_the_check_command_test"
-    (tmp_path / f"{name}.py").write_text(MY_TYPES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    return name
+    return module_here("types_of_the_check_command_test", MY_TYPES, tmp_path, monkeypatch)
 
 
 def rows(output: str) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,6 +11,7 @@ from unittest.mock import Mock, call, create_autospec
 
 import pytest
 import torch
+from command_line import module_here
 from typer.testing import CliRunner, Result
 
 import lamina
@@ -47,13 +47,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def my_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module with wrapper types in the current folder."""
-    name = "types_of_the_command_line_test"
-    (tmp_path / f"{name}.py").write_text(MY_TYPES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    return name
+    return module_here("types_of_the_command_line_test", MY_TYPES, tmp_path, monkeypatch)
 
 
 def test_help_names_the_commands() -> None:

@@ -11,41 +11,28 @@ import torch.nn.functional as F
 
 from ..check import check
 from ..graphs import agree, eagerly, needs_the_protocol, plain_of
-from ..outcome import MismatchError, NotApplicable
+from ..outcome import NotApplicable
 from ..subject import VALUED, Subject
 
 INDUCTOR: dict[str, Any] = {"backend": "inductor", "options": {"compile_threads": 1}}
-
-
-@check("compile", "no flatten protocol: an internal error of the compiler, or a graph break, in place of a message")
-def has_the_flatten_protocol(subject: Subject) -> None:
-    """The class has ``__tensor_flatten__`` and ``__tensor_unflatten__``, and the former lists names of tensors that
-    are there. Compilers, export and FakeTensor can't look into an instance without them."""
-    for name in ("__tensor_flatten__", "__tensor_unflatten__"):
-        if not hasattr(subject.cls, name):
-            raise MismatchError(f"{subject.cls.__name__}.{name}", "the flatten protocol", "no such method")
-    instance = subject.new(4, 8)
-    for name in instance.__tensor_flatten__()[0]:
-        if not isinstance(getattr(instance, name, None), torch.Tensor):
-            got = getattr(instance, name, None)
-            raise MismatchError(f"{subject.cls.__name__}.{name}, listed by __tensor_flatten__", "a tensor", got)
 
 
 def _mixed(x: Any, p: torch.Tensor) -> torch.Tensor:
     return torch.tanh(x * p + 1) @ p.t()
 
 
+def _mixed_agrees(subject: Subject, text: str, **how: Any) -> None:
+    def arguments() -> tuple[Any, torch.Tensor]:
+        return subject.new(4, 8, grad=True), subject.plain(4, 8, seed=1).requires_grad_()
+
+    agree(subject, text, _mixed, arguments, loosely=True, **how)
+
+
 @check("compile", "compiled values or gradients differ from those of an eager run", kinds=VALUED)
 def compiled_equals_eager(subject: Subject) -> None:
     """A graph with an instance and a plain tensor, both of which get gradients. One that is traced as what the class
     holds, not as what it stands for, computes something else."""
-    agree(
-        subject,
-        "torch.tanh(x * p + 1) @ p.t()",
-        _mixed,
-        lambda: (subject.new(4, 8, grad=True), subject.plain(4, 8, seed=1).requires_grad_()),
-        loosely=True,
-    )
+    _mixed_agrees(subject, "torch.tanh(x * p + 1) @ p.t()")
 
 
 @check(
@@ -54,14 +41,7 @@ def compiled_equals_eager(subject: Subject) -> None:
 def inductor_equals_eager(subject: Subject) -> None:
     """The same graph by the default backend: it fuses, reorders and generates code."""
     needs_a_compiler()
-    agree(
-        subject,
-        "torch.tanh(x * p + 1) @ p.t(), by Inductor",
-        _mixed,
-        lambda: (subject.new(4, 8, grad=True), subject.plain(4, 8, seed=1).requires_grad_()),
-        loosely=True,
-        **INDUCTOR,
-    )
+    _mixed_agrees(subject, "torch.tanh(x * p + 1) @ p.t(), by Inductor", **INDUCTOR)
 
 
 def needs_a_compiler() -> None:

@@ -12,7 +12,6 @@ from by_hand import ByHand
 from subjects import Clear, Doubled
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.testing._internal.logging_tensor import LoggingTensor as WithoutProtocol
 
 from lamina import Fallback, WrapperTensor
 
@@ -232,7 +231,6 @@ class NoStrides(ByHand):
 
 
 BROKEN: dict[str, Broken] = {
-    "has_the_flatten_protocol": (WithoutProtocol, WithoutProtocol),
     "compiled_equals_eager": OTHER_FACTORS,
     "inductor_equals_eager": OTHER_FACTORS,
     "attributes_trace": (BrokenAttribute, BrokenAttribute),
