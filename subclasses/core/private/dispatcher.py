@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 DispatchKey = torch._C.DispatchKey
 
-# ``decide(op, key, source, run)`` is called for each decision and returns what ``run(*args, **kwargs)`` does.
+# ``decide(op, runtime key, key of the kernel)`` returns what is called in place of the kernel: with the kernel first.
 Decide = Callable[[OpOverload, str, str], Callable[..., Any]]
 
 # Keys of which torch's own handler is asked: it knows of modes, and of layers of function transforms.
