@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..subclasses.core.fields import leaf_tensors, tensors_in
-from ..subclasses.core.private import sparse_parts
+from ..subclasses.core.private import strided_parts
 from ..subclasses.logging_tensor.module_path import module_path
 from ..subclasses.logging_tensor.phase import current_phase, unwatch_optimizers, watch_optimizers
 from ..subclasses.logging_tensor.record import joined, name_of
@@ -141,11 +141,8 @@ class MemoryLog(WatchingDispatchMode):
 
     def _add(self, tensor: torch.Tensor, phase: str, module: str | None, op: str | None) -> None:
         for leaf in leaf_tensors(tensor):
-            if leaf.layout is not torch.strided:
-                for part in sparse_parts(leaf):
-                    self._add(part, phase, module, op)
-                continue
-            self._add_storage(leaf.untyped_storage(), phase, module, op)
+            for part in strided_parts(leaf):
+                self._add_storage(part.untyped_storage(), phase, module, op)
 
     def _add_storage(self, storage: torch.UntypedStorage, phase: str, module: str | None, op: str | None) -> None:
         key, nbytes = id(storage), storage.nbytes()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ..subclasses.core.fields import leaf_tensors, tensors_in
-from ..subclasses.core.private import OpOverload
+from ..subclasses.core.private import OpOverload, strided_parts
 from ..subclasses.core.schema import facts_of, value_of
 from ..subclasses.logging_tensor.module_path import module_path
 from ..subclasses.logging_tensor.phase import current_phase, unwatch_optimizers, watch_optimizers
@@ -131,10 +131,10 @@ def _state(tensors: Iterable[torch.Tensor]) -> tuple[str | None, int]:
     """NaN before infinity, with the number of elements that are; None where all are finite, or can't be read."""
     nans = infinities = 0
     for tensor in tensors:
-        for leaf in leaf_tensors(tensor):
-            if leaf.is_meta or leaf.layout is not torch.strided or not (leaf.is_floating_point() or leaf.is_complex()):
+        for part in (part for leaf in leaf_tensors(tensor) for part in strided_parts(leaf)):
+            if part.is_meta or not (part.is_floating_point() or part.is_complex()):
                 continue
-            values = leaf.detach()
+            values = part.detach()
             if not bool(values.isfinite().all()):
                 nans += int(values.isnan().sum())
                 infinities += int(values.isinf().sum())

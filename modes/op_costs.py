@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.flop_counter import flop_registry
 
 from ..subclasses.core.fields import leaf_tensors, tensors_in
-from ..subclasses.core.private import OpOverload
+from ..subclasses.core.private import OpOverload, strided_parts
 from ..subclasses.logging_tensor.record import Phase
 
 
@@ -97,7 +96,7 @@ def _flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: An
 def _nbytes(values: Any) -> int:
     """Of each tensor once: in place, what is written is an argument and the result."""
     leaves = {id(leaf): leaf for tensor in tensors_in(values) for leaf in leaf_tensors(tensor)}
-    return sum(leaf.nbytes for leaf in leaves.values() if leaf.layout is torch.strided)
+    return sum(part.nbytes for leaf in leaves.values() for part in strided_parts(leaf))
 
 
 def _sum(costs: Any) -> Cost:

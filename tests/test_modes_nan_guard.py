@@ -113,6 +113,12 @@ def test_wrappers_are_looked_at_by_their_inner_tensors() -> None:
     assert found[0][0].startswith("aten::div_")
 
 
+def test_sparse_results_are_looked_at_by_their_values() -> None:
+    sparse = torch.eye(3).to_sparse()
+    assert [each[1:] for each in kept(lambda: sparse / 0)][:1] == [("infinity", 3)]
+    assert kept(lambda: sparse * 2) == []
+
+
 def test_warn_once_for_each_place() -> None:
     zero = torch.zeros(2)
     with warnings.catch_warnings(record=True) as seen, NanGuard(on_found="warn") as guard:

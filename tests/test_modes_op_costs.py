@@ -56,6 +56,14 @@ def test_what_is_written_in_place_counts_once() -> None:
     assert counter.costs.total.nbytes == 40
 
 
+def test_sparse_tensors_count_their_parts() -> None:
+    sparse, x = torch.eye(4).to_sparse(), torch.ones(4, 4)
+    with OpCounter(costs=True) as counter:
+        torch.mm(sparse, x)
+    held = sparse.indices().nbytes + sparse.values().nbytes
+    assert counter.costs.by("op")["aten::mm"].nbytes == held + 2 * x.nbytes
+
+
 def test_dtypes() -> None:
     with OpCounter(costs=True) as counter:
         torch.ones(2, 2) @ torch.ones(2, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..core.fields import leaf_tensors, tensors_in
-from ..core.private import metadata_only, sparse_parts
+from ..core.private import metadata_only, strided_parts
 
 
 def digest_of(value: Any) -> str | None:
@@ -18,7 +18,7 @@ def digest_of(value: Any) -> str | None:
     with metadata_only(), torch.no_grad():
         for tensor in tensors_in(value):
             for leaf in leaf_tensors(tensor):
-                for part in [leaf] if leaf.layout is torch.strided else sparse_parts(leaf):
+                for part in strided_parts(leaf):
                     if part.device.type != "meta":
                         digest.update(_bytes(part))
                         found = True

@@ -91,8 +91,8 @@ from .tensors import (
     set_conj,
     set_neg,
     share_storage,
-    sparse_parts,
     storage_id,
+    strided_parts,
     untyped,
 )
 from .trees import map_nested
@@ -166,8 +166,8 @@ __all__ = [
     "set_gradient_hooks",
     "set_neg",
     "share_storage",
-    "sparse_parts",
     "storage_id",
+    "strided_parts",
     "thread_keys",
     "uncompiled",
     "untyped",

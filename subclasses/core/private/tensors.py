@@ -36,8 +36,11 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The strided tensors of a sparse one, also where it is not coalesced; none of another layout."""
+def strided_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors of a sparse one, also where it is not coalesced; of a strided one itself; none of a layout of
+    kernels."""
+    if tensor.layout is torch.strided:
+        return [tensor]
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
