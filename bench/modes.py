@@ -24,6 +24,7 @@ from .tables import Table, budgets_table, interval, print_tables, spread
 from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure
 
 NO_MODE, EMPTY_DISPATCH, EMPTY_FUNCTION = "no mode", "empty dispatch mode", "empty function mode"
+SCHEMA = 1
 SIZE = 8  # so small that an operator is all dispatch
 AT_MOST = {"OpCounter": 1.5, "DispatchLog": 3.0}
 
@@ -86,6 +87,11 @@ class ModeFigure:
     time_ns: Summary
     ratio: Summary
 
+    @property
+    def name(self) -> str:
+        """What tells it apart in a file of figures."""
+        return f"{self.op} | {self.mode}"
+
 
 def cases() -> dict[str, tuple[Callable[..., object], tuple[Any, ...]]]:
     """Operators, by name, with their arguments."""
@@ -128,11 +134,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = replace(settings, rounds=15, loop_ns=500_000, warmup_ns=500_000)
     figures = run(settings, lambda op: print(op, file=sys.stderr))
     if chosen.json:
-        found = {"machine": describe_machine(), "figures": [asdict(each) for each in figures]}
-        print(json.dumps({**found, "budgets": [each.to_json() for each in budgets(figures)]}, indent=1))
+        print(json.dumps(to_json(figures, settings), indent=1))
         return 0
     print_tables([*tables(figures), budgets_table(budgets(figures))])
     return 0
+
+
+def to_json(figures: Sequence[ModeFigure], settings: Settings) -> dict[str, Any]:
+    """Numbers, strings, lists and dictionaries only. Times are nanoseconds."""
+    return {
+        "schema": SCHEMA,
+        "bench": "modes",
+        "machine": describe_machine(),
+        "settings": {**asdict(settings), "clock": settings.clock.__name__},
+        "figures": [{"name": each.name, **asdict(each)} for each in figures],
+        "budgets": [each.to_json() for each in budgets(figures)],
+        "gaps": [],
+    }
 
 
 def tables(figures: Sequence[ModeFigure]) -> Iterator[Table]:

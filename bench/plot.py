@@ -6,25 +6,30 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .picture import write_picture
 from .results import Figure, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 COLUMNS = 3
 PANEL_INCHES = (4.2, 3.2)
 
 
 def write_plot(results: Results, path: Path) -> None:
-    """Write a PNG: microseconds a call against layers, a line a subject, the band between the quartiles."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    """Write the picture: SVG where the path ends so, PNG otherwise."""
+    write_picture(picture(results), path)
+
+
+def picture(results: Results) -> Canvas:
+    """Microseconds a call against layers, a line a subject, the band between the quartiles."""
     from matplotlib.figure import Figure as Canvas
 
     ops = list(dict.fromkeys(figure.op for figure in results.figures))
     rows = math.ceil(len(ops) / COLUMNS)
     columns = min(COLUMNS, len(ops))
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.9), layout="constrained")
-    FigureCanvasAgg(canvas)
     panels = list(canvas.subplots(rows, columns, squeeze=False).flat)
     colors = _colors(results)
     for panel, op in zip(panels, ops, strict=False):
@@ -34,7 +39,7 @@ def write_plot(results: Results, path: Path) -> None:
     handles = {label: line for panel in panels for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
     canvas.suptitle("Cost of one operation under layers of a tensor subclass (median; band: quartiles)")
-    canvas.savefig(path, format="png", dpi=120)
+    return canvas
 
 
 def _colors(results: Results) -> dict[str, str]:

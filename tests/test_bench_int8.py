@@ -315,11 +315,12 @@ def test_the_compiled_half(capfd: pytest.CaptureFixture[str]) -> None:
 def test_json_holds_all_figures(results: Results) -> None:
     data = json.loads(as_json(results))
     assert (data["schema"], data["bench"]) == (1, "int8")
-    assert len(data["figures"]) == len(results.figures)
+    assert len(data["figures"]) == len(results.figures) + len(results.steps)
+    assert len({each["name"] for each in data["figures"]}) == len(data["figures"])
     one = data["figures"][0]
     assert one["problem"] == {"outputs": 48, "inputs": 64, "dtype": "float32", "rows": 1}
     assert set(one) == {
-        *("problem", "subject", "mode", "time_ns", "speedup", "decibels", "weight_bytes", "rounds_ns"),
+        *("name", "problem", "subject", "mode", "time_ns", "speedup", "decibels", "weight_bytes", "rounds_ns"),
     }
     assert set(data["budgets"][0]) == {"text", "measured", "at_most", "at_least", "met"}
     assert data["settings"]["clock"] == "perf_counter_ns"
@@ -345,18 +346,20 @@ def rebuilt(data: dict) -> Results:
             tuple(each["rounds_ns"]),
         )
         for each in data["figures"]
+        if "problem" in each
     ]
     steps = [
         StepFigure(
             **{
-                **each,
+                **{key: value for key, value in each.items() if key != "name"},
                 "time_ns": summary_of(each["time_ns"]),
                 "speedup": summary_of(each["speedup"]),
                 "losses": tuple(each["losses"]),
                 "rounds_ns": tuple(each["rounds_ns"]),
             }
         )
-        for each in data["steps"]
+        for each in data["figures"]
+        if "problem" not in each
     ]
     return Results(
         data["machine"],

@@ -5,26 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..picture import write_picture
 from .problems import Layer
 from .results import Figure, Results
 from .subjects import PLAIN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 Color = tuple[float, float, float, float]
 PANEL_INCHES = (5.2, 4.0)
 
 
 def write_plot(results: Results, path: Path) -> None:
-    """Write a PNG: a panel for each layer and mode, a line for each subject, whiskers for the medians' intervals."""
+    """Write the picture: SVG where the path ends so, PNG otherwise."""
+    write_picture(picture(results), path)
+
+
+def picture(results: Results) -> Canvas:
+    """A panel for each layer and mode, a line for each subject, whiskers for the medians' intervals."""
     from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
     layers, modes = results.layers(), results.modes
     canvas = Canvas(figsize=(PANEL_INCHES[0] * len(modes), PANEL_INCHES[1] * len(layers) + 1.2), layout="constrained")
-    FigureCanvasAgg(canvas)
     panels = canvas.subplots(len(layers), len(modes), squeeze=False, sharey="row")
     colors = {subject: colormaps["tab20"](number) for number, subject in enumerate(results.subjects)}
     for row, layer in zip(panels, layers, strict=True):
@@ -35,7 +40,7 @@ def write_plot(results: Results, path: Path) -> None:
     }
     canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     canvas.suptitle("A linear layer: times as fast as plain torch (median; whisker: its 95 % interval)")
-    canvas.savefig(path, format="png", dpi=120)
+    return canvas
 
 
 def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: dict[str, Color]) -> None:

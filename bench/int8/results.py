@@ -38,6 +38,11 @@ class Figure:
     weight_bytes: int
     rounds_ns: tuple[float, ...] = field(repr=False)
 
+    @property
+    def name(self) -> str:
+        """What tells it apart in a file of figures."""
+        return f"{self.problem.name} | {self.subject} | {self.mode}"
+
 
 @dataclass(frozen=True)
 class StepFigure:
@@ -50,6 +55,11 @@ class StepFigure:
     losses: tuple[float, ...]
     weight_bytes: int
     rounds_ns: tuple[float, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What tells it apart in a file of figures."""
+        return f"training step | {self.subject} | {self.mode}"
 
 
 @dataclass
@@ -89,7 +99,12 @@ class Results:
         return next((each for each in self.steps if (each.subject, each.mode) == (subject, mode)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
+        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds.
+
+        Training steps stand among the figures, after the products, which have a `problem`.
+        """
         data = asdict(self)
+        del data["steps"]
+        data["figures"] = [{"name": each.name, **asdict(each)} for each in (*self.figures, *self.steps)]
         data["settings"]["clock"] = self.settings.clock.__name__
         return {"schema": SCHEMA, "bench": "int8", **data}
