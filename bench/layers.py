@@ -41,12 +41,16 @@ class Options:
         return [case for case in CASES if not self.ops or case.op in self.ops]
 
 
-def run(options: Options = Options(), progress: Progress = str) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing."""
+def run(options: Options = Options(), progress: Progress = str, begun: Callable[[Results], object] = id) -> Results:
+    """Measure, and return all figures with the reasons for those that are missing.
+
+    `begun` is given the results before the first figure is there, for whoever wants to keep those of half a run.
+    """
     peers, absences = load_peers()
     subjects = [*load_ours(), *peers]
     results = Results(describe_machine(), options.timing(), absences=absences)
     results.subjects = {subject.name: subject.origin for subject in [PLAIN, *subjects]}
+    begun(results)
     for case in options.cases():
         progress(case.op)
         add_case(results, case, list(trials_of(case, subjects, options.layers)))

@@ -99,9 +99,12 @@ def cases() -> dict[str, tuple[Callable[..., object], tuple[Any, ...]]]:
     return {"add": (torch.add, (x, w)), "mm": (torch.mm, (x, w)), "t": (torch.t, (x,)), "add_": (x.add_, (w,))}
 
 
-def run(settings: Settings, progress: Callable[[str], object] = str) -> list[ModeFigure]:
-    """Time all modes on all operators."""
-    figures = []
+def run(
+    settings: Settings, progress: Callable[[str], object] = str, begun: Callable[[list[ModeFigure]], object] = id
+) -> list[ModeFigure]:
+    """Time all modes on all operators. `begun` is given the list before the first figure is in it."""
+    figures: list[ModeFigure] = []
+    begun(figures)
     for op, (function, args) in cases().items():
         progress(op)
         measured = measure([Variant(name, function, args, scope) for name, scope in MODES.items()], settings)
@@ -122,6 +125,12 @@ def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
             yield Budget(text, figure.ratio, at_most=AT_MOST[figure.mode])
 
 
+def chosen_settings(*, quick: bool, cpu_time: bool) -> Settings:
+    """How long to measure, and by which clock."""
+    settings = Settings(clock=time.thread_time_ns if cpu_time else time.perf_counter_ns)
+    return replace(settings, rounds=15, loop_ns=500_000, warmup_ns=500_000) if quick else settings
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="lamina bench modes", description=__doc__)
@@ -129,9 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead; nanoseconds")
     chosen = parser.parse_args(arguments)
-    settings = Settings(clock=time.thread_time_ns) if chosen.cpu_time else Settings()
-    if chosen.quick:
-        settings = replace(settings, rounds=15, loop_ns=500_000, warmup_ns=500_000)
+    settings = chosen_settings(quick=chosen.quick, cpu_time=chosen.cpu_time)
     figures = run(settings, lambda op: print(op, file=sys.stderr))
     if chosen.json:
         print(json.dumps(to_json(figures, settings), indent=1))

@@ -4,28 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+
+def seconds_left(total: float, done: float, passed: float, *, in_seconds: bool = False) -> float | None:
+    """How long the rest takes at the pace so far; None where nothing tells.
+
+    A bar that counts seconds (`in_seconds`) announces how long all takes, which is what is known while nothing is done.
+    """
+    if done:
+        return (total - done) * passed / done
+    return max(0.0, total - passed) if in_seconds else None
+
+
+def in_words(seconds: float | None) -> str:
+    """Seconds as hours, minutes and seconds, such as 0:03:20."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 @contextmanager
-def progress_bar(total: int, *, hidden: bool, with_left: bool = False) -> Iterator[Callable[[str, int], None]]:
+def progress_bar(
+    total: float, *, hidden: bool, with_left: bool = False, in_seconds: bool = False
+) -> Iterator[Callable[[str, float], None]]:
     """A bar that is gone at the end, and the function that moves it: what is at work, and by how much it advanced.
 
-    It shows the time that has passed; ``with_left``: that it may take yet, too.
+    It shows the time that has passed; `with_left`: that it may take yet, too. `in_seconds`: so the total was estimated.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
-        *((TextColumn("left"), TimeRemainingColumn()) if with_left else ()),
+        *((TextColumn("left"), _left_column(in_seconds=in_seconds)) if with_left else ()),
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("loading", total=total)
 
-        def advance(doing: str, by: int) -> None:
+        def advance(doing: str, by: float) -> None:
             bar.update(task, description=doing, advance=by)
 
         yield advance
+
+
+def _left_column(*, in_seconds: bool) -> ProgressColumn:
+    """At the pace since the start: rich's own column forgets what is older than half a minute, as long steps are."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left = seconds_left(task.total or 0, task.completed, task.elapsed or 0, in_seconds=in_seconds)
+            return Text(in_words(left), style="progress.remaining")
+
+    return Left()

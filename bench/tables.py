@@ -10,6 +10,7 @@ from .budget import Budget
 from .timing import Summary
 
 FILE_WIDTH = 180
+BUDGETS = "budgets"
 Rows = list[list[str]]
 
 
@@ -41,7 +42,7 @@ def budgets_table(budgets: Iterable[Budget]) -> Table:
         [budget.text, budget.bound, interval(budget.measured) if budget.measured else "", words[budget.met]]
         for budget in budgets
     ]
-    return Table("budgets", ["", "budget", "measured", ""], rows)
+    return Table(BUDGETS, ["", "budget", "measured", ""], rows)
 
 
 def print_tables(shown: Sequence[Table]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -37,9 +37,15 @@ def work(options: Options) -> int:
     return figures + options.step * len(WRAPPINGS) * len(options.modes)
 
 
-def run(options: Options, progress: Progress, sizes: Sizes = FULL_SIZES) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing."""
+def run(
+    options: Options, progress: Progress, sizes: Sizes = FULL_SIZES, begun: Callable[[Results], object] = id
+) -> Results:
+    """Measure, and return all figures with the reasons for those that are missing.
+
+    `begun` is given the results before the first figure is there, for whoever wants to keep those of half a run.
+    """
     results = Results(describe_machine(), options.settings, options.modes, options.not_compiled)
+    begun(results)
     with ExitStack() as scopes:
         scopes.enter_context(quiet_peers())
         if not options.not_compiled:
