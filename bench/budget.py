@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,6 +36,18 @@ class Budget:
         if self.at_most is not None:
             return self.measured.median <= self.at_most
         return self.at_least is not None and self.measured.median >= self.at_least
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is met, in words."""
+        return {True: "met", False: "NOT met", None: "not measured"}[self.met]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Budget:
+        """What `to_json` gave; whatever else stands in it is left out."""
+        measured = data["measured"]
+        found = measured and Summary(**{**measured, "interval": tuple(measured["interval"])})
+        return cls(data["text"], found, data["at_most"], data["at_least"])
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""

@@ -37,9 +37,8 @@ def spread(summary: Summary, unit: float = 1.0) -> str:
 
 def budgets_table(budgets: Iterable[Budget]) -> Table:
     """One row for each budget: what was promised, what was found, and whether that is met."""
-    words = {True: "met", False: "NOT met", None: "not measured"}
     rows = [
-        [budget.text, budget.bound, interval(budget.measured) if budget.measured else "", words[budget.met]]
+        [budget.text, budget.bound, interval(budget.measured) if budget.measured else "", budget.verdict]
         for budget in budgets
     ]
     return Table(BUDGETS, ["", "budget", "measured", ""], rows)
