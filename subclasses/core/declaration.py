@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -48,18 +49,18 @@ class Declaration:
     def of(self, *roles: Role) -> tuple[Field, ...]:
         return tuple(f for f in self.fields if f.role in roles)
 
-    @property
+    @cached_property
     def inner(self) -> tuple[Field, ...]:
         """All fields that hold tensors."""
         return self.of(Role.INNER, Role.OPTIONAL, Role.RUN)
 
-    @property
+    @cached_property
     def context(self) -> tuple[Field, ...]:
         return self.of(Role.CONTEXT)
 
-    @property
+    @cached_property
     def single(self) -> Field | None:
-        """The inner field, where there is exactly one and it is always there."""
+        """The inner field, where there is exactly one and it is always there. Every gradient of a parameter asks."""
         return self.inner[0] if len(self.inner) == 1 and self.inner[0].role is Role.INNER else None
 
 
