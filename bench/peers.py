@@ -131,8 +131,11 @@ class EmptyFunctionMode(TorchFunctionMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
+_TORCH = f"torch {torch.__version__}"
 HAND_WRITTEN = "hand-written"
 NO_OP, TWO_TENSOR, TORCH_LOGGING, INT8 = "no-op handler", "TwoTensor", "torch LoggingTensor", "torchao Int8Tensor"
+FAKE, DEBUG_MODE, FLOP_COUNTER = "torch FakeTensor", "torch DebugMode", "torch FlopCounterMode"
+QUANTO = "optimum-quanto WeightQBytesTensor"
 DISPATCH_MODE, FUNCTION_MODE = "empty dispatch mode", "empty function mode"
 
 
@@ -156,13 +159,49 @@ def _two_tensor() -> Subject:
         twin: Tensor = TwoTensor(plain, plain.clone())
         return twin
 
-    return Subject(TWO_TENSOR, f"torch {torch.__version__}", wrap, attribute("a"))
+    return Subject(TWO_TENSOR, _TORCH, wrap, attribute("a"))
 
 
 def _torch_logging_tensor() -> Subject:
     from torch.testing._internal.logging_tensor import LoggingTensor
 
-    return Subject(TORCH_LOGGING, f"torch {torch.__version__}", LoggingTensor, attribute("elem"))
+    return Subject(TORCH_LOGGING, _TORCH, LoggingTensor, attribute("elem"))
+
+
+def _fake_tensor() -> Subject:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+    return Subject(FAKE, _TORCH, mode.from_tensor, max_layers=1, has_values=False)
+
+
+def _debug_mode() -> Subject:
+    from torch.utils._debug_mode import DebugMode
+
+    return Subject(DEBUG_MODE, _TORCH, scope=DebugMode, max_layers=1)
+
+
+def _flop_counter_mode() -> Subject:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    return Subject(FLOP_COUNTER, _TORCH, scope=lambda: FlopCounterMode(display=False), max_layers=1)
+
+
+def _quanto() -> Subject:
+    quanto = quiet_import("optimum.quanto")
+    optimizer = quanto.AbsmaxOptimizer()
+
+    def quantize(plain: Tensor) -> Tensor:
+        scale = optimizer(plain, qtype=quanto.qint8, axis=0)
+        quantized: Tensor = quanto.quantize_weight(plain, quanto.qint8, 0, scale)
+        return quantized
+
+    origin = f"optimum-quanto {version('optimum-quanto')}"
+    return Subject(QUANTO, origin, quantize, _dequantized, max_layers=1, weight_only=True, tolerance=1e-3)
+
+
+def _dequantized(quantized: Tensor) -> Tensor:
+    return quantized.dequantize()
 
 
 def _int8_tensor() -> Subject:
@@ -172,12 +211,8 @@ def _int8_tensor() -> Subject:
         quantized: Tensor = quantization.Int8Tensor.from_hp(plain, quantization.PerRow())
         return quantized
 
-    def dequantize(quantized: Tensor) -> Tensor:
-        plain: Tensor = quantized.dequantize()
-        return plain
-
     origin = f"torchao {version('torchao')}"
-    return Subject(INT8, origin, quantize, dequantize, max_layers=1, weight_only=True, tolerance=1e-3)
+    return Subject(INT8, origin, quantize, _dequantized, max_layers=1, weight_only=True, tolerance=1e-3)
 
 
 _PEERS: dict[str, Callable[[], Subject]] = {
@@ -187,7 +222,11 @@ _PEERS: dict[str, Callable[[], Subject]] = {
     FUNCTION_MODE: _mode(FUNCTION_MODE, EmptyFunctionMode),
     TWO_TENSOR: _two_tensor,
     TORCH_LOGGING: _torch_logging_tensor,
+    FAKE: _fake_tensor,
+    DEBUG_MODE: _debug_mode,
+    FLOP_COUNTER: _flop_counter_mode,
     INT8: _int8_tensor,
+    QUANTO: _quanto,
 }
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .cases import EAGER
 from .subjects import Absence
 from .timing import Settings, Summary
-from .trials import Gap
+from .trials import WRONG, Gap
 
 SCHEMA = 1
+
+
+def refusals(gaps: Iterable[Gap], asked_for: Collection[str]) -> list[Gap]:
+    """The gaps that stand for wrong results of these subjects."""
+    return [gap for gap in gaps if gap.kind == WRONG and gap.subject in asked_for]
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Figure:
     `rounds_ns` holds the raw figures. Rounds of one op are paired: the i-th of every figure were taken together.
     """
 
+    name: str
     op: str
     subject: str
     layers: int
@@ -58,6 +65,7 @@ class Results:
     machine: dict[str, str | int]
     settings: Settings
     subjects: dict[str, str] = field(default_factory=dict)
+    asked_for: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     slopes: list[Slope] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
@@ -73,6 +81,16 @@ class Results:
         key = (op, subject, layers, circumstance)
         found = (each for each in self.figures if (each.op, each.subject, each.layers, each.circumstance) == key)
         return next(found, None)
+
+    def gap(self, op: str, subject: str, layers: int, circumstance: str = EAGER.name) -> Gap | None:
+        """The reason why there is no figure of these conditions; None where there is one, or nobody asked for it."""
+        key = (op, subject, layers, circumstance)
+        found = (each for each in self.gaps if (each.op, each.subject, each.layers, each.circumstance) == key)
+        return next(found, None)
+
+    def refused(self) -> list[Gap]:
+        """The wrong results of the class that the user asked for."""
+        return refusals(self.gaps, self.asked_for)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""

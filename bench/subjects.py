@@ -32,7 +32,7 @@ class Subject:
 
     A subject that only suits a weight (`weight_only`) wraps just that operand and may be inexact by `tolerance`,
     relative to the plain result on its own unwrapped values. `computes=False` marks a handler that returns a prepared
-    answer.
+    answer; `has_values=False` a type of which only shape and dtype can be checked. `asked_for`: the user named it.
     """
 
     name: str
@@ -44,6 +44,8 @@ class Subject:
     weight_only: bool = False
     tolerance: float = 0.0
     computes: bool = True
+    has_values: bool = True
+    asked_for: bool = False
 
     def wrap_layers(self, tensor: Tensor, layers: int) -> Tensor:
         """`tensor` inside so many layers."""

@@ -15,6 +15,8 @@ from .peers import prepared_answer
 from .subjects import Subject
 from .timing import Variant
 
+LACKING, WRONG, NOISY = "lacking", "wrong", "noisy"
+
 
 class WrongResultError(RuntimeError):
     """A variant gives another result than plain torch, so timing it would mean nothing."""
@@ -22,13 +24,14 @@ class WrongResultError(RuntimeError):
 
 @dataclass(frozen=True)
 class Gap:
-    """A figure that is not there, and why."""
+    """A figure that is not there, and why: the operation is lacking, its result is wrong, or its time was too noisy."""
 
     op: str
     subject: str
     layers: int
     circumstance: str
     reason: str
+    kind: str = LACKING
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ class Trial:
         """What tells the trials of one case apart."""
         return f"{self.subject.name} | {self.layers} | {self.circumstance.name}"
 
-    def gap(self, reason: str) -> Gap:
+    def gap(self, reason: str, kind: str = LACKING) -> Gap:
         """Why this trial is not timed."""
-        return Gap(self.case.op, self.subject.name, self.layers, self.circumstance.name, reason)
+        return Gap(self.case.op, self.subject.name, self.layers, self.circumstance.name, reason, kind)
 
     def prepare(self) -> Variant | Gap:
         """The checked variant, ready to be timed; or a gap with the reason."""
@@ -58,7 +61,7 @@ class Trial:
             args = self.arguments()
             self._rehearse(args)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
-            return self.gap(reason_of(error))
+            return self.gap(reason_of(error), WRONG if isinstance(error, WrongResultError) else LACKING)
         return Variant(self.name, self._function, args, self._scope)
 
     def check(self) -> None:
@@ -70,7 +73,7 @@ class Trial:
         if len(mine) != len(plain):
             raise WrongResultError(f"wrong result: {len(mine)} tensors, plain torch gives {len(plain)}")
         for mine_tensor, plain_tensor in zip(mine, plain, strict=True):
-            compare(mine_tensor, plain_tensor, self.subject.tolerance)
+            compare(mine_tensor, plain_tensor, self.subject.tolerance if self.subject.has_values else None)
 
     def _rehearse(self, args: Arguments) -> None:
         """Call twice in one scope: what cannot be repeated cannot be timed in a loop."""
@@ -85,7 +88,7 @@ class Trial:
 
     def _plain_arguments(self) -> Arguments:
         """Plain tensors with the values that the wrapped arguments stand for (a quantized weight is not its origin)."""
-        if not self.subject.computes:
+        if not (self.subject.computes and self.subject.has_values):
             return self._require_grad(self.case.make())
         args = [map_tensors(self._wrap(index, arg), self._unwrap_operand) for index, arg in enumerate(self.case.make())]
         return self._require_grad(tuple(args))
@@ -137,13 +140,16 @@ class Trial:
             yield
 
 
-def compare(mine: Tensor, plain: Tensor, tolerance: float) -> None:
-    """Raise WrongResultError unless shape, dtype and values agree; `tolerance` is relative to the largest value."""
+def compare(mine: Tensor, plain: Tensor, tolerance: float | None) -> None:
+    """Raise WrongResultError unless shape, dtype and values agree; `tolerance` is relative to the largest value, None:
+    there are no values."""
     if mine.shape != plain.shape or mine.dtype != plain.dtype:
         raise WrongResultError(
             f"wrong result: shape {tuple(mine.shape)} and dtype {mine.dtype}, "
             f"plain torch gives {tuple(plain.shape)} and {plain.dtype}"
         )
+    if tolerance is None:
+        return
     with torch.no_grad():
         error = float((mine - plain).abs().max() / plain.abs().max().clamp_min(1e-12)) if plain.numel() else 0.0
     if not error <= tolerance:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from pathlib import Path
@@ -23,40 +22,24 @@ from lamina.bench.report import as_json, print_results, tables
 from lamina.bench.results import Figure, Results
 from lamina.bench.subjects import PLAIN, Subject, load_subjects
 from lamina.bench.timing import (
-    Measurement,
     Settings,
     Summary,
     Variant,
     describe_machine,
-    least_squares_slope,
-    measure,
-    paired_ratio,
-    rounds_within,
 )
 from lamina.bench.trials import Gap, Trial, WrongResultError
 
-BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
+BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1, refuse_above=None)
+NOT_THERE = ("torchao.quantization", "optimum.quanto")
 SMALL_CASES = [case for case in CASES if case.op != LARGE_ADD]
 ADD = next(case for case in CASES if case.op == "add")
 
 
-class FakeClock:
-    """Time that passes only when a variant says so."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-    def spend(self, nanoseconds: int) -> None:
-        self.now += nanoseconds
-
-
 @pytest.fixture(autouse=True)
 def no_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its import takes seconds and warns; without it the bench goes on and says so."""
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    """Its import takes seconds and warns; without it the bench goes on and says so. The same for optimum-quanto."""
+    for name in NOT_THERE:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture
@@ -69,155 +52,7 @@ def summary(value: float) -> Summary:
 
 
 def figure(op: str, subject: str, layers: int, nanoseconds: float) -> Figure:
-    return Figure(op, subject, layers, "eager", summary(nanoseconds), None, None, (nanoseconds,) * 3)
-
-
-# The instrument
-
-
-def test_times_are_per_call_and_ratios_follow() -> None:
-    clock = FakeClock()
-    variants = [Variant("one", clock.spend, (10,)), Variant("other", clock.spend, (15,))]
-    measured = measure(variants, Settings(rounds=5, loop_ns=1000, clock=clock))
-    assert measured.calls == {"one": 100, "other": 67}
-    assert measured.time("one").median == 10
-    assert measured.ratio("other", "one") == summary(1.5)
-
-
-def test_a_variant_against_itself_is_one_however_the_machine_drifts() -> None:
-    clock = FakeClock()
-    pace = iter(range(1, 100))
-    rounds = {"seen": 0}
-
-    def slower_every_round() -> None:
-        if rounds["seen"] % 2 == 0:
-            rounds["pace"] = next(pace)
-        rounds["seen"] += 1
-        clock.spend(10 * rounds["pace"])
-
-    settings = Settings(rounds=8, loop_ns=1, warmup_ns=1, clock=clock)
-    measured = measure([Variant("a", slower_every_round), Variant("a again", slower_every_round)], settings)
-    assert measured.time("a").upper_quartile > measured.time("a").lower_quartile
-    assert measured.ratio("a again", "a") == summary(1.0)
-
-
-def test_ratios_are_paired_not_a_ratio_of_medians() -> None:
-    measured = Measurement({"mine": [1.0, 20.0, 3.0], "base": [2.0, 10.0, 30.0]})
-    assert measured.ratio("mine", "base").median == 0.5
-
-
-def test_rounds_of_unequal_number_cannot_be_paired() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        paired_ratio([1.0, 2.0], [1.0])
-
-
-def test_every_round_runs_all_variants_in_a_new_order() -> None:
-    calls: list[str] = []
-    variants = [Variant(name, calls.append, (name,)) for name in "abcd"]
-    measure(variants, Settings(rounds=10, loop_ns=0, warmup_ns=1))
-    timed = calls[8:]  # one warm-up and one calibrating call each
-    rounds = ["".join(timed[start : start + 4]) for start in range(0, 40, 4)]
-    assert all(sorted(each) == list("abcd") for each in rounds)
-    assert len(set(rounds)) > 3
-
-
-def test_one_thread_and_no_collection_while_timing_then_as_before() -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    seen: set[tuple[int, bool]] = set()
-    try:
-        measure([Variant("look", lambda: seen.add((torch.get_num_threads(), gc.isenabled())))], BRIEF)
-        assert seen == {(1, False)}
-        assert (torch.get_num_threads(), gc.isenabled()) == (2, True)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_state_is_restored_when_a_variant_fails() -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(ZeroDivisionError):
-            measure([Variant("fail", lambda: 1 / 0)], BRIEF)
-        assert (torch.get_num_threads(), gc.isenabled()) == (2, True)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_collection_that_was_off_stays_off() -> None:
-    gc.disable()
-    try:
-        measure([Variant("nothing", int)], BRIEF)
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
-def test_the_scope_is_entered_around_the_loop() -> None:
-    seen: set[bool] = set()
-    measure([Variant("look", lambda: seen.add(torch.is_grad_enabled()), scope=torch.no_grad)], BRIEF)
-    assert seen == {False}
-
-
-def test_two_variants_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"must differ.*'same'"):
-        measure([Variant("same", int), Variant("same", float)], BRIEF)
-
-
-def test_an_empty_sample_is_refused() -> None:
-    with pytest.raises(ValueError, match="no rounds"):
-        Summary.of([])
-
-
-def test_summary_of_a_known_sample() -> None:
-    found = Summary.of([float(value) for value in range(1, 102)])
-    assert (found.median, found.lower_quartile, found.upper_quartile) == (51, 26, 76)
-    low, high = found.interval
-    assert (low, high) == (41, 61)
-
-
-def test_slope_is_least_squares() -> None:
-    assert least_squares_slope([0, 1, 2, 3], [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2)
-    assert least_squares_slope([0, 1, 2], [0.0, 3.0, 3.0]) == pytest.approx(1.5)
-    with pytest.raises(ValueError, match="two different x"):
-        least_squares_slope([1, 1], [1.0, 2.0])
-
-
-def test_slopes_are_taken_round_by_round() -> None:
-    measured = Measurement({"none": [1.0, 10.0], "one": [3.0, 15.0], "two": [5.0, 20.0]})
-    assert measured.slopes({2: "two", 0: "none", 1: "one"}) == pytest.approx([2, 5])
-
-
-def test_short_variants_have_an_untimed_call_before_each_loop() -> None:
-    clock = FakeClock()
-    calls: list[str] = []
-
-    def spend(name: str, nanoseconds: int) -> None:
-        calls.append(name)
-        clock.spend(nanoseconds)
-
-    variants = [Variant("short", spend, ("short", 10)), Variant("long", spend, ("long", 30))]
-    measured = measure(variants, Settings(rounds=5, loop_ns=20, warmup_ns=1, clock=clock, lead_below_ns=20))
-    assert measured.calls == {"short": 2, "long": 1}
-    assert measured.time("short").median == 10
-    warming = {"short": 2, "long": 2}  # one to warm up, one to calibrate
-    assert calls.count("short") == warming["short"] + 5 * (1 + 2)
-    assert calls.count("long") == warming["long"] + 5
-
-
-@pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 60), (1e-6, 10), (1e-9, 7)])
-def test_rounds_that_would_take_too_long_are_left_out(seconds: float, rounds: int) -> None:
-    clock = FakeClock()
-    variants = [Variant("slow", clock.spend, (80,)), Variant("quick", clock.spend, (1,))]
-    settings = Settings(loop_ns=20, clock=clock)
-    assert rounds_within(seconds, variants, settings, fewest=7).rounds == rounds
-
-
-def test_the_machine_is_described() -> None:
-    machine = describe_machine()
-    assert machine["torch"] == torch.__version__
-    assert machine["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
-    assert all(value != "" for value in machine.values())
+    return Figure(f"{op} | {subject} | {layers}", op, subject, layers, "eager", summary(nanoseconds), None, None, (nanoseconds,) * 3)
 
 
 # The gate: nothing is timed that is not first checked equal
@@ -291,8 +126,9 @@ def test_what_cannot_be_repeated_is_a_gap() -> None:
 def test_a_subject_that_is_not_installed_is_named() -> None:
     subjects, absences = load_peers()
     assert "torchao Int8Tensor" not in [subject.name for subject in subjects]
-    assert [absence.subject for absence in absences] == ["torchao Int8Tensor"]
-    assert "torchao" in absences[0].reason
+    reasons = {absence.subject: absence.reason for absence in absences}
+    assert "torchao" in reasons["torchao Int8Tensor"]
+    assert "optimum" in reasons["optimum-quanto WeightQBytesTensor"]
 
 
 def test_a_maker_that_is_broken_is_not_taken_for_missing() -> None:
@@ -372,14 +208,15 @@ def test_modes_are_entered_once_a_layer() -> None:
 @pytest.fixture(scope="module")
 def results() -> Results:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchao.quantization", None)
+        for name in NOT_THERE:
+            patch.setitem(sys.modules, name, None)
         return run(Options(ops=("add", "t", "add_"), settings=BRIEF))
 
 
 def test_every_trial_is_a_figure_or_a_gap_with_a_reason(results: Results) -> None:
     assert all(gap.reason.strip() for gap in results.gaps)
     told = {(each.op, each.subject, each.layers, each.circumstance) for each in [*results.figures, *results.gaps]}
-    subjects = [*load_ours(), *load_peers()[0]]
+    subjects = [PLAIN, *load_ours(), *load_peers()[0]]
     for case in (case for case in CASES if case.op in ("add", "t", "add_")):
         for trial in trials_of(case, subjects, 4):
             assert (case.op, trial.subject.name, trial.layers, trial.circumstance.name) in told
@@ -401,11 +238,12 @@ def test_all_depths_and_circumstances_are_there(results: Results) -> None:
 def test_the_json_has_its_schema(results: Results) -> None:
     data = json.loads(as_json(results))
     assert (data["schema"], data["bench"]) == (1, "layers")
-    parts = {"machine", "settings", "subjects", "figures", "slopes", "shares", "gaps", "absences", "budgets"}
+    parts = {"machine", "settings", "subjects", "asked_for", "figures", "slopes", "shares", "gaps", "absences", "budgets"}
     assert set(data) == parts | {"schema", "bench"}
     assert data["settings"]["clock"] == "perf_counter_ns"
     one = data["figures"][0]
     assert set(one) == {
+        "name",
         "op",
         "subject",
         "layers",
@@ -417,6 +255,9 @@ def test_the_json_has_its_schema(results: Results) -> None:
     }
     assert set(one["time_ns"]) == {"median", "lower_quartile", "upper_quartile", "interval"}
     assert len(one["rounds_ns"]) == data["settings"]["rounds"] == BRIEF.rounds
+    names = [each["name"] for each in data["figures"]]
+    assert len(set(names)) == len(names)
+    assert "add | hand-written | 1 | eager" in names
     assert data["subjects"]["TwoTensor"] == f"torch {torch.__version__}"
 
 
@@ -454,8 +295,9 @@ def test_tables_print_without_rich(
 
 def test_shares_of_a_forward() -> None:
     results = Results(describe_machine(), BRIEF)
-    subjects = [subject for subject in load_peers()[0] if subject.name in (HAND_WRITTEN, "no-op handler")]
-    add_shares(results, forward_case(4, 2), subjects)
+    named = (HAND_WRITTEN, "no-op handler", "torch FakeTensor")
+    subjects = [subject for subject in load_peers()[0] if subject.name in named]
+    add_shares(results, forward_case(4, 2), [PLAIN, *subjects])
     assert [share.subject for share in results.shares] == ["plain", HAND_WRITTEN]
     assert results.shares[0].dispatch_share == summary(0.0)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import typer
 
+from ..bench.named import NameNotFoundError, find_object
 from ..subclasses.core.private import OpOverload
 from ..subclasses.core.wrapper import WrapperTensor
 
@@ -35,38 +33,15 @@ def load_subclass(target: str, base: type[T]) -> type[T]:
 
 
 def load_object(target: str) -> Any:
-    """What `module:name` names; the name may have dots.
-
-    Modules in the current folder are found too, as they are under `python -m`.
+    """What `module:name` names; see `lamina.bench.named`.
 
     Raises:
         typer.BadParameter: the text has another form, or the module or name is not there.
     """
-    module_name, colon, path = target.partition(":")
-    if not (module_name and colon and path):
-        raise typer.BadParameter(f"{target!r} is not of the form module:Class, such as lamina:LoggingTensor")
-    found: Any = _import(module_name)
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise typer.BadParameter(f"{module_name} has no {path}")
-        found = getattr(found, name)
-    return found
-
-
-def _import(module_name: str) -> object:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not _is_within(error.name, module_name):
-            raise  # the module is there, and something that it imports is not
-        raise typer.BadParameter(f"no module named {error.name}") from None
-
-
-def _is_within(missing: str | None, module_name: str) -> bool:
-    return missing is not None and f"{module_name}.".startswith(f"{missing}.")
+        return find_object(target)
+    except NameNotFoundError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def load_op(name: str) -> OpOverload:
