@@ -48,7 +48,7 @@ def tree_of_trace(decisions: list[Decision]) -> Tree:
 
 
 def tree_of_profile(run: Callable[[], Any]) -> Tree:
-    with profile() as seen:
+    with profile(acc_events=True) as seen:  # torch 2.11 warns without it
         run()
 
     def walk(events: Any) -> Tree:

@@ -24,25 +24,67 @@ def test_addmm() -> None:
     assert card.kernels["CPU"] == "addmm_out_cpu"
     assert card.kernels["SparseCPU"] == "addmm_sparse_dense_cpu"  # its own, before that of the overload it delegates to
     assert card.derivatives["self"] == "maybe_multiply(grad, beta.conj())"
-    assert card.autocast["AutocastCUDA"].startswith("casts to the dtype of autocast")
-    assert card.autocast["AutocastCPU"].startswith("has a kernel")
+    assert card.autocast["AutocastCPU"].startswith("lower_precision_fp: casts to the dtype of autocast, now torch.bf")
+    assert card.autocast["AutocastCUDA"].startswith("lower_precision_fp: casts to the dtype of autocast, now torch.fl")
+    assert card.decomposition.startswith(
+        "in Python, for compilers: torch._decomp.decompositions.addmm (decompositions."
+    )
     assert "torch.Tensor.addmm" in card.bridges
     assert card.types["ScaledInt8Tensor"].startswith("exact rule addmm (products.py:")
     assert card.types["LoggingTensor"].startswith("fallback UNWRAP")
 
 
-def test_other_operators() -> None:
-    linear, exp, own = op_card("aten::linear"), op_card("aten::exp"), op_card("lamina::int8_mm")
-    assert linear.decomposition.startswith("composite")
+def test_a_composite_operator() -> None:
+    linear, attention = op_card("aten::linear"), op_card("aten::scaled_dot_product_attention")
+    assert linear.decomposition.startswith(
+        "composite: its kernel is made of other operators (RegisterCompositeImplicit"
+    )
     assert linear.bridges == ["torch._C._nn.linear"]
-    assert exp.autocast == {
-        "AutocastCPU": "passed over: no cast",
-        "AutocastCUDA": next(text for text in exp.autocast.values() if "float32" in text),
-    }
-    assert exp.decomposition == "a Python one, for compilers"
-    assert exp.derivatives["self"] == "grad * result.conj()"
-    assert (own.kernels, own.derivatives, own.decomposition) == ({}, {}, "none")
-    assert op_card("aten::add.Tensor").name == "aten::add.Tensor"
+    assert "linear_backward" in linear.derivatives["input, weight, bias"]  # for backends with a kernel of their own
+    assert linear.derivatives["composite"].startswith("those of the operators")
+    assert attention.kernels == {"CompositeImplicitAutograd": "scaled_dot_product_attention"}
+    assert list(attention.derivatives) == ["composite"]
+
+
+def test_an_in_place_operator_has_the_formulas_of_its_twin_and_kernels_of_the_shared_loop() -> None:
+    card = op_card("aten::add_.Tensor")
+    assert card.derivatives == op_card("aten::add.Tensor").derivatives
+    assert set(card.derivatives) == {"self", "other", "result"}
+    assert (card.structured, card.kernels["CPU"]) == ("add.out", "generated around ufunc::add")
+    assert card.kernels["SparseCPU"] == "add_sparse_"  # its own, before that of the overload it delegates to
+    assert card.bridges == ["torch.Tensor.add_"]
+
+
+def test_the_ways_from_python() -> None:
+    assert op_card("aten::stft").bridges == [
+        "torch._C._VariableFunctions.stft",
+        "torch._VF.stft",
+        "torch.Tensor.stft",
+        "torch.stft (in Python)",
+    ]
+    assert op_card("aten::layer_norm").bridges[-1] == "torch.nn.functional.layer_norm (in Python)"
+    assert "in Python" not in "".join(op_card("aten::mm").bridges)
+
+
+def test_operators_from_elsewhere() -> None:
+    own = op_card("lamina::int8_mm", (ScaledInt8Tensor,))
+    assert {"CPU", "CUDA", "Meta"} <= set(own.kernels)
+    assert own.kernels["CPU"].startswith("(library.py:")
+    assert own.derivatives["all"].startswith("by the autograd kernel (library.py:")
+    assert (own.variants, own.bridges, own.decomposition) == ([], [], "none")
+    assert (
+        op_card("aten::native_dropout.out")
+        .kernels["CompositeExplicitAutograd"]
+        .startswith("(RegisterCompositeExplicit")
+    )
+    library = torch.library.Library("lamina_card", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeExplicitAutograd")
+    card = op_card("lamina_card::twice")
+    assert list(card.kernels) == ["CompositeExplicitAutograd"]
+    assert card.kernels["CompositeExplicitAutograd"].startswith("(test_trace_op_card.py:")
+    assert card.derivatives == {}
+    library._destroy()
 
 
 def test_every_operator_of_torch_has_a_card() -> None:

@@ -73,8 +73,8 @@ def test_kinds_of_kernels() -> None:
     assert addmm["AutogradCPU"].kernel is Kernel.AUTOGRAD
     assert addmm["AutocastCPU"].kernel is Kernel.AUTOCAST
     assert addmm["Python"].kernel is Kernel.PYTHON
-    assert addmm["SparseCUDA"].kernel is Kernel.MISSING
-    assert "SparseCUDA" in addmm.missing()
+    assert addmm["SparsePrivateUse1"].kernel is Kernel.MISSING
+    assert "SparsePrivateUse1" in addmm.missing()
     assert explain_table("aten::t")["ADInplaceOrView"].kernel is Kernel.VIEW
     assert explain_table("aten::t")["CUDA"].kernel is Kernel.EXPLICIT
 

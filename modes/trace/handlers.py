@@ -40,7 +40,8 @@ def handler_of_call(op: OpOverload, modes: Sequence[Any], tensors: Sequence[torc
 
 
 def place_of(function: Any) -> str:
-    """File and line of a function or class; "" where it has none, as those made in C++."""
+    """File and line of a function or class, under its decorators; "" where it has none, as those made in C++."""
+    function = inspect.unwrap(function)
     try:
         file, (_, line) = inspect.getsourcefile(function), inspect.getsourcelines(function)
     except (OSError, TypeError):

@@ -6,22 +6,26 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...subclasses.core.private import OpOverload, bridges_to, has_decomposition, schema_of
-from ...subclasses.core.table import op_table
-from .operators import named, overload_of, written
-from .packaged import autocast_policies, declaration_of, derivatives_of
-from .slots import Kernel, slots_of
+import torch
 
-_AUTOCASTS = ("AutocastCPU", "AutocastCUDA")
+from ...subclasses.core.private import OpOverload, bridges_to, decomposition_of, schema_of
+from ...subclasses.core.table import op_table
+from .autocast import DEVICES, Policy, observed_policy
+from .handlers import place_of
+from .operators import named, overload_of, written
+from .packaged import declaration_of, derivatives_of, kernels_of
+from .slots import Kernel, Slot, registered_of, slots_of
 
 
 @dataclass(frozen=True)
 class OpCard:
     """``variants``: how the schema makes Python functions and methods. ``structured``: the overload that it shares its
     kernel and shape function with, or "itself". ``kernels``: the C++ function for each backend, as declared, for that
-    overload where it has one. ``derivatives``: argument to formula; ``result`` is that of forward mode. ``autocast``:
-    key to what is known of it. ``bridges``: the C++ modules through which Python reaches it. ``types``: a class to how
-    it answers.
+    overload where it has one; of an operator that torch doesn't declare, where its kernels are registered.
+    ``derivatives``: argument to formula; ``result`` is that of forward mode; "composite" and "all": what stands in for
+    formulas, where the composite kernel runs and everywhere.
+    ``autocast``: key to what was observed of it. ``bridges``: the C++ modules through which Python reaches it.
+    ``types``: a class to how it answers.
     """
 
     name: str
@@ -70,48 +74,53 @@ def op_card(name: str, types: Iterable[type] = ()) -> OpCard:
     op = overload_of(name)
     full = op.name()
     bare = written(full).partition("::")[2]
-    declared = (declaration_of(bare) or {}) if full.startswith("aten::") else {}
-    delegate = declared.get("structured_delegate")
-    kernels = (_kernels(declaration_of(delegate) or {}) if delegate else {}) | _kernels(declared)
+    slots = slots_of(full)
+    own = full.startswith("aten::")
+    declared = (declaration_of(bare) or {}) if own else {}
     return OpCard(
         full,
         str(schema_of(op)),
         [written(each) for each in named(full.partition(".")[0])],
         [each.strip() for each in declared.get("variants", "function" if declared else "").split(",") if each.strip()],
         sorted(str(tag).rpartition(".")[2] for tag in op.tags),
-        delegate or ("itself" if declared.get("structured") else None),
-        kernels,
-        derivatives_of(bare) if full.startswith("aten::") else {},
-        _autocast(full, bare),
-        bridges_to(bare.partition(".")[0]),
-        _decomposition(op),
+        declared.get("structured_delegate") or ("itself" if declared.get("structured") else None),
+        kernels_of(bare) if declared else {key: f"({place})" for key, place in registered_of(full).items()},
+        _derivatives(op, derivatives_of(bare) if own else {}, slots.get("AutogradCPU")),
+        {key: _autocast(op, key, slots.get(key)) for key in DEVICES},
+        bridges_to(bare.partition(".")[0]) if own else [],
+        _decomposition(op, slots),
         {cls.__name__: _answer(cls, op) for cls in types},
     )
 
 
-def _kernels(declared: dict[str, Any]) -> dict[str, str]:
-    """Backend to function; several backends may share an entry."""
-    entries = declared.get("dispatch", {}).items()
-    return {key.strip(): str(value) for keys, value in entries for key in keys.split(",")}
+def _derivatives(op: OpOverload, formulas: dict[str, str], slot: Slot | None) -> dict[str, str]:
+    """The formulas, and what stands in for them: a composite kernel may have some, for backends with their own one."""
+    kernel = Kernel.MISSING if slot is None else slot.kernel
+    if kernel is Kernel.IMPLICIT:
+        return {**formulas, "composite": "those of the operators that its kernel is made of"}
+    if formulas or kernel is not Kernel.AUTOGRAD or slot is None:
+        return formulas
+    return {} if op.name().startswith("aten::") else {"all": f"by the autograd kernel ({slot.place})"}
 
 
-def _autocast(full: str, bare: str) -> dict[str, str]:
-    slots, policies = slots_of(full), autocast_policies()
-    found = {}
-    for key in _AUTOCASTS:
-        slot = slots.get(key)
-        if slot is None or slot.kernel in (Kernel.FALLTHROUGH, Kernel.FALLBACK):
-            found[key] = "passed over: no cast"
-            continue
-        policy = policies.get(bare) or policies.get(bare.partition(".")[0]) if key == "AutocastCUDA" else None
-        found[key] = f"casts to {policy} ({slot.place})" if policy else f"has a kernel ({slot.place})"
-    return found
+def _autocast(op: OpOverload, key: str, slot: Slot | None) -> str:
+    if slot is None or slot.kernel in (Kernel.FALLTHROUGH, Kernel.FALLBACK):
+        return "passed over: no cast"
+    try:
+        policy = observed_policy(op, key)
+    except Exception as error:  # noqa: BLE001 - anyone's kernel, which may refuse the arguments: the card says so
+        return f"has a kernel, which could not be observed: {type(error).__name__}: {error} ({slot.place})"
+    now = f", now {torch.get_autocast_dtype(DEVICES[key])}" if policy is Policy.LOWER_PRECISION_FP else ""
+    return f"{policy.name.lower()}: {policy.value}{now} (observed; {slot.place})"
 
 
-def _decomposition(op: OpOverload) -> str:
-    if any(slot.kernel is Kernel.IMPLICIT for slot in slots_of(op.name()).values()):
-        return "composite: its kernel is made of other operators"
-    return "a Python one, for compilers" if has_decomposition(op) else "none"
+def _decomposition(op: OpOverload, slots: dict[str, Slot]) -> str:
+    composite = next((slot for slot in slots.values() if slot.kernel is Kernel.IMPLICIT), None)
+    python = decomposition_of(op)
+    found = [f"composite: its kernel is made of other operators ({composite.place})"] if composite else []
+    if python is not None:
+        found.append(f"in Python, for compilers: {python.__module__}.{python.__qualname__} ({place_of(python)})")
+    return "; ".join(found) or "none"
 
 
 def _answer(cls: type, op: OpOverload) -> str:

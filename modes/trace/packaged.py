@@ -1,28 +1,16 @@
-"""What every torch wheel carries of its own sources: operator declarations, derivatives, and autocast's lists.
+"""What every torch wheel carries of its own sources: operator declarations and derivatives.
 
-``native_functions.yaml`` and ``derivatives.yaml`` lie in ``torchgen/packaged``; the lists of autocast are macros of a
-header. Reading them takes half a second, once.
+``native_functions.yaml`` and ``derivatives.yaml`` lie in ``torchgen/packaged``. Reading them takes half a second, once.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
-# The macros of autocast_mode.h, and what the operators of each are cast to.
-_POLICIES = {
-    "AT_FORALL_LOWER_PRECISION_FP": "the dtype of autocast",
-    "AT_FORALL_FP32": "float32",
-    "AT_FORALL_FP32_SET_OPT_DTYPE": "float32, as the dtype of the result",
-    "AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE": "float32, as the dtype of the result",
-    "AT_FORALL_PROMOTE": "the widest dtype of the arguments",
-}
-
+# What an entry of derivatives.yaml says beside its formulas.
 _NO_FORMULAS = frozenset({"name", "dispatch", "output_differentiability"})
 
 
@@ -39,37 +27,49 @@ def declaration_of(op: str) -> dict[str, Any] | None:
     return _by_name("ATen/native/native_functions.yaml", "func").get(op)
 
 
-def derivatives_of(op: str) -> dict[str, str]:
-    """Argument to the formula of its gradient, as ``derivatives.yaml`` has it, and ``result`` to that of the forward
-    mode; empty where the operator has none of its own.
+def kernels_of(op: str) -> dict[str, str]:
+    """Backend, or alias key, to the C++ function that is declared for it; for the overload that ``op`` shares its
+    kernels with, where it has one. Empty for an operator from elsewhere, or one that torch generates.
 
     Raises:
         MissingSourcesError: see there.
     """
-    entry = _by_name("autograd/derivatives.yaml", "name").get(op, {})
-    formulas = entry.get("dispatch", {}).get("Default", entry)
-    return {
-        key: str(value)
-        for key, value in formulas.items()
-        if key not in ("name", "dispatch", "output_differentiability")
-    }
-
-
-@cache
-def autocast_policies() -> dict[str, str]:
-    """Operator, with its overload where the header names one, to what its arguments are cast to by autocast on CUDA and
-    the backends that share its lists. Empty where the build has no headers."""
-    header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
-    if not header.is_file():
+    declared = declaration_of(op)
+    if declared is None:
         return {}
-    found: dict[str, str] = {}
-    for block in re.split(r"#define ", header.read_text())[1:]:
-        macro = block.partition("(")[0]
-        body = block.partition("\n\n")[0].replace("\\\n", " ")
-        for match in re.finditer(r"_\(\s*(\w+)(?:\s*,\s*(\w+))?\s*\)", body.partition(")")[2]):
-            if macro in _POLICIES:
-                found[".".join(filter(None, match.groups()))] = _POLICIES[macro]
-    return found
+    delegate = declared.get("structured_delegate")
+    if delegate is not None:
+        return kernels_of(delegate) | _dispatched(declared)
+    if "dispatch" not in declared and "ufunc_inner_loop" not in declared:
+        return {"CompositeImplicitAutograd": op.partition(".")[0]}  # the default of torch's code generator
+    return _generated(declared) | _dispatched(declared)
+
+
+def derivatives_of(op: str) -> dict[str, str]:
+    """Argument to the formula of its gradient, as ``derivatives.yaml`` has it, and ``result`` to that of the forward
+    mode; for an in-place operator those of its functional twin. Empty where there are none.
+
+    Raises:
+        MissingSourcesError: see there.
+    """
+    entries = _by_name("autograd/derivatives.yaml", "name")
+    base, dot, overload = op.partition(".")
+    entry = entries.get(op) or entries.get(f"{base.removesuffix('_')}{dot}{overload}", {})
+    formulas = entry.get("dispatch", {}).get("Default", entry)
+    return {key: str(value) for key, value in formulas.items() if key not in _NO_FORMULAS}
+
+
+def _dispatched(declared: dict[str, Any]) -> dict[str, str]:
+    """Several backends may share an entry."""
+    entries = declared.get("dispatch", {}).items()
+    return {key.strip(): str(value) for keys, value in entries for key in keys.split(",")}
+
+
+def _generated(declared: dict[str, Any]) -> dict[str, str]:
+    """The loop over elements, from which torch generates a kernel for these two."""
+    loops = declared.get("ufunc_inner_loop", {}).values()
+    name = next((str(loop).partition("(")[0].strip() for loop in loops), None)
+    return {} if name is None else dict.fromkeys(("CPU", "CUDA"), f"generated around ufunc::{name}")
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
 
-from ...subclasses.core.private import computed_table
+from ...subclasses.core.private import computed_table, registrations
 
 
 class Kernel(Enum):
@@ -27,6 +27,7 @@ class Kernel(Enum):
 
 
 _LINE = re.compile(r"(?P<key>\w+): (?P<over>fallthrough )?registered at (?P<where>.+?) \[(?P<what>[^\]]+)\]$")
+_REGISTERED = re.compile(r"(?P<key>\w+)(?:\[alias\])?: registered at (?P<where>.+?) :: ")
 # What torch writes behind a slot, in our words.
 _WRITTEN = {
     "math kernel": Kernel.IMPLICIT,
@@ -66,6 +67,17 @@ def slots_of(op: str) -> dict[str, Slot]:
             key = match["key"]
             over = match["over"] is not None
             found[key] = Slot(key, Kernel.FALLTHROUGH if over else _kind(key, match["what"]), match["where"])
+    return found
+
+
+def registered_of(op: str) -> dict[str, str]:
+    """Backend or alias key to the file and line of the kernel that is registered under exactly it; keys above the
+    backends are left out."""
+    found = {}
+    for line in registrations(op).splitlines():
+        match = _REGISTERED.match(line)
+        if match and (match["key"].startswith("Composite") or _kind(match["key"], "") is Kernel.BACKEND):
+            found[match["key"]] = Slot(match["key"], Kernel.BACKEND, match["where"]).place
     return found
 
 

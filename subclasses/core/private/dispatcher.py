@@ -87,6 +87,11 @@ def computed_table(op: str) -> str:
     return torch._C._dispatch_dump_table(op)
 
 
+def registrations(op: str) -> str:
+    """What is registered for an operator, alias keys as such, as torch prints it."""
+    return torch._C._dispatch_dump(op)
+
+
 def all_operator_names() -> list[str]:
     """Each registered operator with its overload: ``aten::add.Tensor``."""
     return torch._C._dispatch_get_all_op_names()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -19,6 +20,11 @@ def has_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
 
 
+def kernel_at(op: OpOverload, key: str) -> Callable[..., Any]:
+    """The kernel that a dispatch key has, called as if the dispatcher had chosen it."""
+    return partial(op._op_dk, getattr(torch._C.DispatchKey, key))
+
+
 # The product of two int8 matrices, summed in int32. Wrong, without a word, where a dim of size 1 or an expanded one has
 # other strides than it would have after a copy.
 int8_product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch._int_mm
@@ -28,7 +34,7 @@ def composite_kernel(op: OpOverload) -> Callable[..., Any]:
     """The kernel of ``op`` that is made of other operators: the one in C++ where there is one. ``decompose`` prefers
     one in Python, and torch.export puts some there that only decline."""
     if has_kernel(op, "CompositeImplicitAutograd"):
-        return partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+        return kernel_at(op, "CompositeImplicitAutograd")
     return op.decompose
 
 
@@ -41,13 +47,23 @@ _BRIDGES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse
 
 
 def bridges_to(name: str) -> list[str]:
-    """Where Python finds an operator without ``torch.ops``: ``torch._C._nn.linear`` for ``linear``."""
+    """Where Python finds an operator without ``torch.ops``: ``torch._C._nn.linear`` for ``linear``. Functions of the
+    same name in Python are marked; ``torch._VF`` is the way past those that hide one in ``torch``."""
     found = [f"torch._C.{bridge}.{name}" for bridge in _BRIDGES if hasattr(getattr(torch._C, bridge, None), name)]
-    return [*found, f"torch.Tensor.{name}"] if hasattr(torch._C.TensorBase, name) else found
+    python = [where for where in (torch, torch.nn.functional) if _has_function(where, name)]
+    if found and torch in python:
+        found.append(f"torch._VF.{name}")
+    found += [f"torch.Tensor.{name}"] * hasattr(torch._C.TensorBase, name)
+    return [*found, *(f"{where.__name__}.{name} (in Python)" for where in python)]
 
 
-def has_decomposition(op: OpOverload) -> bool:
-    """Whether torch has a decomposition in Python, for its compilers."""
+def _has_function(module: ModuleType, name: str) -> bool:
+    found = getattr(module, name, None)
+    return isinstance(found, FunctionType) and found.__name__ == name
+
+
+def decomposition_of(op: OpOverload) -> Callable[..., Any] | None:
+    """Torch's decomposition in Python, for its compilers."""
     from torch._decomp import decomposition_table  # half a second
 
-    return op in decomposition_table
+    return decomposition_table.get(op)
