@@ -25,7 +25,8 @@ __all__ = ["DemoError", "Plan", "run", "train"]
 COMPILING_STEPS = 2
 
 # Short loops, and the thread's own clock: a busy machine interrupts few of them, and lengthens none.
-LAYER_SETTINGS = Settings(rounds=100, loop_ns=400_000, clock=time.thread_time_ns)
+# The demo always shows its figures, each with its interval.
+LAYER_SETTINGS = Settings(rounds=100, loop_ns=400_000, clock=time.thread_time_ns, refuse_above=None)
 
 # Called with what is at work, and by how much the whole has advanced.
 Progress = Callable[[str, int], object]

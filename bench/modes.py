@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from lamina.modes import DispatchLog, FunctionLog, MemoryLog, NanGuard, OpCounte
 
 from .budget import Budget
 from .tables import Table, budgets_table, interval, print_tables, spread
-from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure
+from .timing import Measurement, Settings, Summary, TooNoisyError, Variant, describe_machine, measure
+from .trials import reason_of
 
 NO_MODE, EMPTY_DISPATCH, EMPTY_FUNCTION = "no mode", "empty dispatch mode", "empty function mode"
 SCHEMA = 1
@@ -80,12 +81,16 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 @dataclass(frozen=True)
 class ModeFigure:
-    """One mode on one operator: nanoseconds a call, and the ratio to the empty mode of its kind, paired by round."""
+    """One mode on one operator: nanoseconds a call, and the ratio to the empty mode of its kind, paired by round.
+
+    Where one of them is too noisy, `refused` says so, and neither is given.
+    """
 
     op: str
     mode: str
-    time_ns: Summary
-    ratio: Summary
+    time_ns: Summary | None
+    ratio: Summary | None
+    refused: str | None = None
 
     @property
     def name(self) -> str:
@@ -107,14 +112,22 @@ def run(
     begun(figures)
     for op, (function, args) in cases().items():
         progress(op)
-        measured = measure([Variant(name, function, args, scope) for name, scope in MODES.items()], settings)
+        variants = [Variant(name, function, args, scope) for name, scope in MODES.items()]
+        measured = measure(variants, settings, [(name, _base(name)) for name in MODES])
         figures += [_figure(op, name, measured) for name in MODES]
     return figures
 
 
 def _figure(op: str, mode: str, measured: Measurement) -> ModeFigure:
-    base = EMPTY_FUNCTION if mode == "FunctionLog" else EMPTY_DISPATCH
-    return ModeFigure(op, mode, measured.time(mode), measured.ratio(mode, base))
+    try:
+        return ModeFigure(op, mode, measured.time(mode), measured.ratio(mode, _base(mode)))
+    except TooNoisyError as error:
+        return ModeFigure(op, mode, None, None, reason_of(error))
+
+
+def _base(mode: str) -> str:
+    """The empty mode of the same kind."""
+    return EMPTY_FUNCTION if mode == "FunctionLog" else EMPTY_DISPATCH
 
 
 def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
@@ -128,7 +141,7 @@ def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
 def chosen_settings(*, quick: bool, cpu_time: bool) -> Settings:
     """How long to measure, and by which clock."""
     settings = Settings(clock=time.thread_time_ns if cpu_time else time.perf_counter_ns)
-    return replace(settings, rounds=15, loop_ns=500_000, warmup_ns=500_000) if quick else settings
+    return settings.quick() if quick else settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,17 +167,23 @@ def to_json(figures: Sequence[ModeFigure], settings: Settings) -> dict[str, Any]
         "bench": "modes",
         "machine": describe_machine(),
         "settings": {**asdict(settings), "clock": settings.clock.__name__},
-        "figures": [{"name": each.name, **asdict(each)} for each in figures],
+        "figures": [{"name": each.name, **asdict(each)} for each in figures if not each.refused],
         "budgets": [each.to_json() for each in budgets(figures)],
-        "gaps": [],
+        "gaps": [{"name": each.name, "reason": each.refused} for each in figures if each.refused],
     }
 
 
 def tables(figures: Sequence[ModeFigure]) -> Iterator[Table]:
     """One for each operator."""
     for op in dict.fromkeys(each.op for each in figures):
-        rows = [[each.mode, spread(each.time_ns, 1e-3), interval(each.ratio)] for each in figures if each.op == op]
+        rows = [[each.mode, *_cells(each)] for each in figures if each.op == op]
         yield Table(op, ["", "µs a call", "x the empty mode"], rows)
+
+
+def _cells(figure: ModeFigure) -> list[str]:
+    if figure.time_ns is None or figure.ratio is None:
+        return ["", figure.refused or ""]
+    return [spread(figure.time_ns, 1e-3), interval(figure.ratio)]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from lamina.bench.int8.trials import Built, Passed, Trial
 from lamina.bench.timing import Settings, Summary, Variant, describe_machine
 from lamina.bench.trials import Gap, WrongResultError
 
-BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
+BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1, refuse_above=None)
 TINY = Options(shapes=((48, 64),), rows=(1, 5), not_compiled="a test.", seconds=1e-9, fewest=2, settings=BRIEF)
 TINY_SIZES = Sizes(width=32, hidden=48, batch=8)
 LAYER = Layer(48, 64, "float32")
@@ -565,13 +565,30 @@ def test_a_plot_that_cannot_be_is_refused_first(
     assert text in capsys.readouterr().err
 
 
-def test_the_command_prints_json_alone_on_stdout(tmp_path: Path) -> None:
+def test_the_command_prints_json_alone_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamina.bench.int8.options.STEADY", BRIEF)
     plot = tmp_path / "t.png"
     arguments = f"bench int8 --shape 48x64 -m 1 --dtype float32 --eager --table --quick --cpu-time --json --plot {plot}"
     result = CliRunner().invoke(lamina.commands.app, arguments.split())
     assert result.exit_code == 0
     assert json.loads(result.stdout)["settings"]["clock"] == "thread_time_ns"
     assert plot.exists()
+
+
+def test_what_is_too_noisy_is_a_gap_and_nothing_is_drawn_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "t.png"
+    noisy = replace(BRIEF, refuse_above=-1.0)
+    monkeypatch.setattr("lamina.bench.int8.options.STEADY", noisy)
+    arguments = f"--shape 48x64 -m 1 --dtype float32 --eager --table --json --plot {plot}"
+    assert command.main(arguments.split()) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert (found["figures"], plot.exists()) == ([], False)
+    assert f"--plot {plot}: nothing to draw" in shown.err
+    reasons = {gap["subject"]: gap["reason"] for gap in found["gaps"]}
+    assert "the time of plain | eager is too noisy" in reasons["plain"]
 
 
 def test_without_rich_progress_is_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ from lamina.bench.timing import Settings
 
 NAMES = [wrapping.name for wrapping in WRAPPINGS]
 JSON, PNG = "lamina-demo.json", "lamina-demo.png"
-TINY = Plan(epochs=2, not_compiled="a test", settings=Settings(rounds=2, loop_ns=1, warmup_ns=1))
+TINY = Plan(epochs=2, not_compiled="a test", settings=Settings(rounds=2, loop_ns=1, warmup_ns=1, refuse_above=None))
 WEIGHTS = 64 * 128 + 128 * 128 + 128 * 10
 ROWS = 128 + 128 + 10
 

@@ -27,8 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(as_json(results))
     else:
         print_results(results)
-    if chosen.plot:
+    if chosen.plot and results.figures:
         write_plot(results, chosen.plot)
+    elif chosen.plot:
+        print(f"--plot {chosen.plot}: nothing to draw, no figure was found", file=sys.stderr)
     return 0
 
 

@@ -9,8 +9,8 @@ import torch
 
 from ..compiler import EAGER, empty_cache
 from ..subjects import Absence
-from ..timing import Measurement, describe_machine, measure, quiet_machine, rounds_within
-from ..trials import Gap
+from ..timing import Measurement, TooNoisyError, describe_machine, measure, quiet_machine
+from ..trials import Gap, reason_of
 from .accuracy import References
 from .options import Options, Progress
 from .peers import load_peers, quiet_peers
@@ -86,8 +86,14 @@ def add_problem(
             passed[trial.name] = (trial, prepared)
     progress(f"{problem.name}: timing", 0)
     variants = [each.variant for _, each in passed.values()]
-    measured = measure(variants, rounds_within(options.seconds, variants, options.settings, options.fewest))
-    results.figures += [_figure(trial, each, measured) for trial, each in passed.values()]
+    names = {variant.name for variant in variants}
+    ratios = [(plain, name) for name, (trial, _) in passed.items() if (plain := _plain_like(trial)) in names]
+    measured = measure(variants, options.timing, ratios)
+    for trial, each in passed.values():
+        try:
+            results.figures.append(_figure(trial, each, measured))
+        except TooNoisyError as error:
+            results.gaps.append(trial.gap(reason_of(error)))
 
 
 def trials_of(problem: Problem, built: Iterable[Built], modes: Iterable[str]) -> list[Trial]:
@@ -97,8 +103,13 @@ def trials_of(problem: Problem, built: Iterable[Built], modes: Iterable[str]) ->
     ]
 
 
+def _plain_like(trial: Trial) -> str:
+    """The name of the plain product in the same mode."""
+    return f"{PLAIN} | {trial.mode}"
+
+
 def _figure(trial: Trial, passed: Passed, measured: Measurement) -> Figure:
-    plain = f"{PLAIN} | {trial.mode}"
+    plain = _plain_like(trial)
     return Figure(
         trial.problem,
         trial.built.subject.name,

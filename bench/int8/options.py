@@ -16,7 +16,7 @@ from .problems import DTYPES, ROWS, SHAPES, Layer
 Progress = Callable[[str, int], object]
 
 # Each weight is as large as a cache, and all take turns: a short product is timed when its own weight is back in it.
-STEADY = Settings(rounds=41, loop_ns=2_000_000, warmup_ns=1_000_000, lead_below_ns=20_000_000)
+STEADY = Settings(loop_ns=2_000_000, warmup_ns=1_000_000, lead_below_ns=20_000_000)
 QUICK_ROWS, QUICK_SHAPES, QUICK_DTYPES = (1, 16), SHAPES[:1], ("float32",)
 DESCRIPTION = """
 Time a linear layer with int8 weights: ScaledInt8Tensor beside plain torch, torchao and the floors of the machine, eager
@@ -43,6 +43,11 @@ class Options:
     seconds: float = 2.0
     fewest: int = 7
     settings: Settings = STEADY
+
+    @property
+    def timing(self) -> Settings:
+        """How long to measure one problem."""
+        return replace(self.settings, seconds=self.seconds, fewest=self.fewest)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -111,5 +116,5 @@ def chosen_options(chosen: argparse.Namespace) -> Options:
         not_compiled="--eager leaves it out." if chosen.eager else missing_compiler(),
         step=not chosen.table,
         seconds=1.0 if quick else 2.0,
-        settings=replace(STEADY, rounds=15 if quick else STEADY.rounds, clock=clock),
+        settings=replace(STEADY, clock=clock),
     )

@@ -13,7 +13,7 @@ import lamina
 
 from ..cases import random_tensors
 from ..compiler import COMPILED, CountingInductor
-from ..timing import Variant, measure, rounds_within
+from ..timing import Measurement, TooNoisyError, Variant, measure
 from ..training import TrainingStep
 from ..trials import Gap, WrongResultError, reason_of
 from .options import Options, Progress
@@ -76,6 +76,11 @@ class StepTrial:
         """What is timed."""
         return Variant(f"{self.subject} | {self.mode}", self.step, self.batch)
 
+    @property
+    def base(self) -> str:
+        """The name of the variant that this one is compared with."""
+        return f"{FP32} | {self.mode}"
+
     def check(self) -> None:
         """Raise WrongResultError unless some steps make the loss fall, which shows that the weights are written."""
         self.losses = tuple(self.step(*self.batch).item() for _ in range(CHECKED_STEPS))
@@ -95,20 +100,26 @@ def add_steps(results: Results, options: Options, progress: Progress, sizes: Siz
             else:
                 trials[prepared.variant.name] = prepared
     variants = [trial.variant for trial in trials.values()]
-    measured = measure(variants, rounds_within(options.seconds, variants, options.settings, options.fewest))
-    for name, trial in trials.items():
-        base = f"{FP32} | {trial.mode}"
-        results.steps.append(
-            StepFigure(
-                trial.subject,
-                trial.mode,
-                measured.time(name),
-                measured.ratio(base, name) if base in trials else None,
-                trial.losses,
-                weight_bytes(trial.model),
-                tuple(measured.rounds[name]),
-            )
-        )
+    ratios = [(base, name) for name, trial in trials.items() if (base := trial.base) in trials]
+    measured = measure(variants, options.timing, ratios)
+    for trial in trials.values():
+        try:
+            results.steps.append(_figure(trial, measured))
+        except TooNoisyError as error:
+            results.gaps.append(Gap(OP, trial.subject, 1, trial.mode, reason_of(error)))
+
+
+def _figure(trial: StepTrial, measured: Measurement) -> StepFigure:
+    name, base = trial.variant.name, trial.base
+    return StepFigure(
+        trial.subject,
+        trial.mode,
+        measured.time(name),
+        measured.ratio(base, name) if base in measured.rounds else None,
+        trial.losses,
+        weight_bytes(trial.model),
+        tuple(measured.rounds[name]),
+    )
 
 
 def _prepare(subject: str, mode: str, sizes: Sizes) -> StepTrial | Gap:

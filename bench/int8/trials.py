@@ -53,16 +53,20 @@ class Trial:
         """What tells the trials of one problem apart."""
         return f"{self.built.subject.name} | {self.mode}"
 
+    def gap(self, reason: str) -> Gap:
+        """Why this trial has no figure."""
+        return Gap(self.problem.name, self.built.subject.name, 1, self.mode, reason)
+
     def prepare(self, activations: Tensor, references: References) -> Passed | Gap:
         """The checked variant, compiled if it is to be; or a gap with the reason."""
         crash = known_crash(self.built.subject.name, self.problem, self.mode)
         if crash:
-            return Gap(self.problem.name, self.built.subject.name, 1, self.mode, crash)
+            return self.gap(crash)
         try:
             with torch.no_grad():
                 return self._passed(activations, references)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
-            return Gap(self.problem.name, self.built.subject.name, 1, self.mode, reason_of(error))
+            return self.gap(reason_of(error))
 
     def _passed(self, activations: Tensor, references: References) -> Passed:
         module, backend = self.built.module, CountingInductor()
