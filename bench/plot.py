@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .cases import EAGER
 from .picture import write_picture
 from .results import Figure, Results
 
@@ -26,7 +27,7 @@ def picture(results: Results) -> Canvas:
     """Microseconds a call against layers, a line a subject, the band between the quartiles."""
     from matplotlib.figure import Figure as Canvas
 
-    ops = list(dict.fromkeys(figure.op for figure in results.figures))
+    ops = list(dict.fromkeys(figure.op for figure in results.figures if figure.circumstance == EAGER.name))
     rows = math.ceil(len(ops) / COLUMNS)
     columns = min(COLUMNS, len(ops))
     canvas = Canvas(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.9), layout="constrained")

@@ -8,8 +8,8 @@ from ..budget import Budget
 
 WIDTH, HEIGHT = 132, 18
 MIDDLE = WIDTH / 2
-# From the middle to either end: a fourth of the bound, and four times the bound.
-DOUBLINGS = 2.0
+# From the middle to either end: half of the bound, and twice the bound.
+DOUBLINGS = 1.0
 
 
 def gauge(budget: Budget) -> str:

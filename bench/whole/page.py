@@ -81,7 +81,7 @@ def _notes(whole: Whole) -> str:
 
 
 def _budgets(lines: list[tuple[str, Budget]]) -> str:
-    heads = ["bench", "what", "budget", "measured", "95 % interval", "&frac14; &middot; bound &middot; 4", "met or not"]
+    heads = ["bench", "what", "budget", "measured", "95 % interval", "half &middot; bound &middot; twice", "met or not"]
     head = "".join(f"<th{WORDS * (each == 'what')}>{each}</th>" for each in heads)
     return _grid(head, "".join(_budget_row(bench, budget) for bench, budget in lines))
 
@@ -92,10 +92,14 @@ def _budget_row(bench: str, budget: Budget) -> str:
     if measured:
         median, interval = f"{measured.median:.2f}", "{:.2f}&ndash;{:.2f}".format(*measured.interval)
     return (
-        f"<tr><td>{escape(bench)}</td><td{WORDS}>{escape(budget.text)}</td><td>{escape(budget.bound)}</td>"
+        f"<tr><td>{escape(bench)}</td><td{WORDS}>{escape(budget.text)}</td><td>{_bound(budget)}</td>"
         f"<td>{median}</td><td>{interval}</td><td>{gauge(budget)}</td>"
         f'<td class="{kind}">{budget.verdict}</td></tr>\n'
     )
+
+
+def _bound(budget: Budget) -> str:
+    return escape(budget.bound).replace("&lt;=", "&le;").replace("&gt;=", "&ge;")
 
 
 def _bench(found: Found, canvases: Mapping[str, Canvas]) -> Iterator[str]:
