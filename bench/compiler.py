@@ -55,6 +55,15 @@ def empty_cache() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def traced_backward() -> Iterator[None]:
+    """What is compiled inside may call `backward()`."""
+    import torch._dynamo.config
+
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        yield
+
+
 class CountingInductor:
     """A backend for torch.compile: Inductor, and how many graphs it was given.
 

@@ -18,6 +18,7 @@ COMMANDS = {
         "int8.command",
         "Time a linear layer with int8 weights, and a training step, against plain torch and torchao.",
     ),
+    "step": ("step.command", "Time training steps with wrapped weights, eager and compiled, and split the cost."),
     "modes": ("modes", "Time what logs, counters and guards add to an operator, against modes that do nothing."),
     "all": ("whole.command", "Run all of these, and write their results, plots, and one report in HTML."),
     "compare": ("whole.compare", "Say what got slower or faster between two runs."),

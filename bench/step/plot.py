@@ -1,0 +1,112 @@
+"""The step bench's picture: how step and compile time grow with wrapped parameters and with layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ours import LOGGING
+from ..picture import write_picture
+from ..subjects import PLAIN
+from ..timing import Summary
+from .models import SMALL
+from .results import Figure, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+PANEL_INCHES = (4.6, 3.6)
+
+
+def write_plot(results: Results, path: Path) -> None:
+    """Write the picture: SVG where the path ends so, PNG otherwise."""
+    write_picture(picture(results), path)
+
+
+def picture(results: Results) -> Canvas:
+    """A row for each mode that was measured at several numbers of parameters: step against parameters, step against
+    layers, compile time against parameters."""
+    from matplotlib.figure import Figure as Canvas
+
+    groups = growing(results)
+    canvas = Canvas(figsize=(PANEL_INCHES[0] * 3, PANEL_INCHES[1] * len(groups) + 0.8), layout="constrained")
+    for row, group in zip(canvas.subplots(len(groups), 3, squeeze=False), groups, strict=True):
+        _draw_parameters(row[0], group)
+        _draw_layers(row[1], group)
+        _draw_compile_time(row[2], group)
+    canvas.suptitle("A training step with wrapped weights (median; whisker: its 95 % interval)")
+    return canvas
+
+
+def growing(results: Results) -> list[list[Figure]]:
+    """The groups with several numbers of parameters; all groups of narrow models where there is none."""
+    small = [group for group in results.groups() if group[0].width == SMALL.width]
+    several = [group for group in small if len({each.parameters for each in group}) > 1]
+    return several or small or results.groups()
+
+
+def _lines(group: Sequence[Figure]) -> dict[str, list[Figure]]:
+    """Figures by wrapping, in the order of their parameters."""
+    found: dict[str, list[Figure]] = {}
+    for figure in sorted(group, key=lambda each: each.parameters):
+        label = f"{figure.subject} x{figure.layers}" if figure.layers else figure.subject
+        found.setdefault(label, []).append(figure)
+    return found
+
+
+def _draw_parameters(panel: Axes, group: Sequence[Figure]) -> None:
+    for label, line in _lines(group).items():
+        _whiskers(panel, [each.parameters for each in line], [each.time_ns for each in line], 1e6, label)
+    _logarithmic(panel, group)
+    panel.set_ylabel("time of a step (ms)")
+    panel.set_title(_title(group))
+    panel.legend(fontsize=7, frameon=False)
+
+
+def _draw_layers(panel: Axes, group: Sequence[Figure]) -> None:
+    for parameters in sorted({each.parameters for each in group}):
+        line = [each for each in group if each.parameters == parameters and each.subject in (LOGGING, PLAIN.name)]
+        line.sort(key=lambda each: each.layers)
+        added = [each for each in line if each.added_ns]
+        xs, ys = [each.layers for each in added], [each.added_ns for each in added if each.added_ns]
+        _whiskers(panel, xs, ys, 1e3, f"{parameters} parameters")
+    panel.set_xticks(sorted({each.layers for each in group if each.layers}))
+    panel.set_xlabel("layers of LoggingTensor")
+    panel.set_ylabel("added by parameter and layer (µs)")
+    panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=7, frameon=False)
+
+
+def _draw_compile_time(panel: Axes, group: Sequence[Figure]) -> None:
+    compiled = [each for each in group if each.graphs]
+    if not compiled:
+        panel.set_axis_off()
+        panel.text(0.5, 0.5, "nothing to compile", ha="center", color="gray")
+        return
+    for label, line in _lines(compiled).items():
+        panel.plot([each.parameters for each in line], [each.compile_ns / 1e9 for each in line], "o-", label=label)
+    _logarithmic(panel, group)
+    panel.set_ylabel("compile time (s, once)")
+
+
+def _logarithmic(panel: Axes, group: Sequence[Figure]) -> None:
+    counts = sorted({each.parameters for each in group})
+    panel.set_xscale("log", base=2)
+    panel.set_yscale("log")
+    panel.set_xticks(counts, map(str, counts))
+    panel.set_xlabel("wrapped parameters")
+    panel.grid(alpha=0.3, which="both")
+
+
+def _whiskers(panel: Axes, xs: Sequence[int], found: Sequence[Summary], unit: float, label: str) -> None:
+    medians = [each.median / unit for each in found]
+    below = [(each.median - each.interval[0]) / unit for each in found]
+    above = [(each.interval[1] - each.median) / unit for each in found]
+    panel.errorbar(xs, medians, yerr=[below, above], label=label, marker="o", markersize=3, capsize=2)
+
+
+def _title(group: Sequence[Figure]) -> str:
+    return f"{group[0].model}, {group[0].optimizer}, {group[0].mode}"
