@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .summary import Summary, least_squares_slope, paired_ratios
+from .summary import REPORTED, Summary, least_squares_slope, paired_ratios, relative_width
 from .verdict import Verdict, verdict
 
 
@@ -67,10 +67,10 @@ class Measurement:
         columns = [self.rounds[names[layer]] for layer in layers]
         return [least_squares_slope(layers, row) for row in zip(*columns, strict=True)]
 
-    def widest(self, ratios: Sequence[tuple[str, str]]) -> float:
-        """The widest 95 % interval of the ratios, or of all times where none is asked for, as a part of its median."""
+    def widest(self, ratios: Sequence[tuple[str, str]], confidence: float = REPORTED) -> float:
+        """The widest interval of the ratios, or of all times where none is asked for, as a part of its median."""
         samples = [self.ratios(*pair) for pair in ratios] or list(self.rounds.values())
-        return max(Summary.of(sample).width for sample in samples)
+        return max(relative_width(sample, confidence) for sample in samples)
 
     def whole_rounds(self) -> int:
         """How many rounds all variants have."""

@@ -74,6 +74,12 @@ def median_interval(sample: Sequence[float], confidence: float) -> Interval:
     return ordered[low], ordered[max(low, high)]
 
 
+def relative_width(sample: Sequence[float], confidence: float) -> float:
+    """The width of that interval, as a part of the median; infinite where there are too few rounds."""
+    low, high = median_interval(sample, confidence)
+    return relative(high - low, statistics.median(sample))
+
+
 def inflation(sample: Sequence[float]) -> float:
     """How many rounds in a row say as much about the median as one independent round would: 1 or more."""
     values = np.asarray(sample, dtype=float)

@@ -21,7 +21,7 @@ from .cuda_clock import CudaStopwatch, cuda_device
 from .machine import describe_machine, quiet_machine
 from .measurement import InterruptedMeasurement, Measurement, Stop, TooNoisyError
 from .stopwatch import Clock, Variant, host_stopwatch
-from .summary import Summary, least_squares_slope, paired_ratio
+from .summary import REPORTED, Summary, least_squares_slope, paired_ratio
 
 __all__ = [
     "Clock",
@@ -48,9 +48,9 @@ PADDINGS, PADDING_BYTES = 4, 1 << 16
 class Settings:
     """How long to measure: rounds that run each variant for about `loop_ns` nanoseconds, or for one call.
 
-    Rounds go on until the 95 % interval of each figure asked for spans less than `target` of its median, or until
-    `seconds` of wall time or `rounds` are over; there are `fewest` at least. A figure whose interval then spans more
-    than `refuse_above` is refused (None: none is).
+    Rounds go on until the interval of each figure asked for spans less than `target` of its median, or until `seconds`
+    of wall time or `rounds` are over; there are `fewest` at least. That interval is the one that holds with
+    `confidence`. A figure whose 95 % interval in the end spans more than `refuse_above` is refused (None: none is).
 
     The clock is wall time; `time.thread_time_ns` leaves out what other processes on the machine take. Variants with
     CUDA tensors are timed by events on the GPU instead. A variant whose call takes less than `lead_below_ns` is called
@@ -66,6 +66,7 @@ class Settings:
     lead_below_ns: int = 0
     fewest: int = 20
     target: float = 0.02
+    confidence: float = REPORTED
     seconds: float = 5.0
     refuse_above: float | None = 0.25
     renew_every: int = 4
@@ -126,7 +127,7 @@ class _Run:
         for done in range(1, settings.rounds + 1):
             self._round(number=done - 1)
             if done >= look:
-                if self.result.widest(ratios) <= settings.target:
+                if self.result.widest(ratios, settings.confidence) <= settings.target:
                     return Stop.NARROW
                 look = int(done * LOOK_AGAIN) + 1
             if done >= fewest and time.monotonic_ns() >= deadline:
