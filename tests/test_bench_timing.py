@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def summary(value: float) -> Summary:
 
 def test_times_are_per_call_and_ratios_follow(clock: FakeClock) -> None:
     variants = [Variant("one", clock.spend, (10,)), Variant("other", clock.spend, (15,))]
-    measured = measure(variants, Settings(rounds=5, loop_ns=1000, clock=clock))
+    measured = measure(variants, Settings(rounds=5, loop_ns=1000, clock=clock, seconds=math.inf))
     assert measured.calls == {"one": 100, "other": 67}
     assert measured.time("one").median == 10
     assert measured.ratio("other", "one") == summary(1.5)
@@ -84,7 +85,7 @@ def test_a_variant_against_itself_is_one_however_the_machine_drifts(clock: FakeC
         rounds["seen"] += 1
         clock.spend(10 * rounds["pace"])
 
-    settings = Settings(rounds=8, loop_ns=1, warmup_ns=1, clock=clock, refuse_above=None)
+    settings = Settings(rounds=8, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf, refuse_above=None)
     variants = [Variant("a", slower_every_round), Variant("a again", slower_every_round)]
     measured = measure(variants, settings)
     assert measured.time("a").upper_quartile > measured.time("a").lower_quartile
@@ -136,7 +137,9 @@ def test_short_variants_have_an_untimed_call_before_each_loop(clock: FakeClock) 
         clock.spend(nanoseconds)
 
     variants = [Variant("short", spend, ("short", 10)), Variant("long", spend, ("long", 30))]
-    measured = measure(variants, Settings(rounds=5, loop_ns=20, warmup_ns=1, clock=clock, lead_below_ns=20))
+    measured = measure(
+        variants, Settings(rounds=5, loop_ns=20, warmup_ns=1, clock=clock, seconds=math.inf, lead_below_ns=20)
+    )
     assert measured.calls == {"short": 2, "long": 1}
     assert measured.time("short").median == 10
     warming = {"short": 2, "long": 2}  # one to warm up, one to calibrate
@@ -157,7 +160,7 @@ def test_arguments_are_renewed_every_few_rounds_and_the_first_call_is_not_timed(
         seen.append(number)
 
     variants = [Variant("renewed", work, (0,), renew=renew), Variant("kept", clock.spend, (10,))]
-    settings = Settings(rounds=7, loop_ns=10, warmup_ns=1, clock=clock, renew_every=3, fewest=7)
+    settings = Settings(rounds=7, loop_ns=10, warmup_ns=1, clock=clock, seconds=math.inf, renew_every=3, fewest=7)
     measured = measure(variants, settings)
     assert built == [1, 2]
     assert measured.rounds["renewed"] == [10] * 7
@@ -174,13 +177,15 @@ def test_the_scope_is_entered_around_the_loop() -> None:
 
 
 def test_it_stops_at_the_fewest_rounds_where_all_agree(clock: FakeClock) -> None:
-    measured = measure([Variant("steady", clock.spend, (10,))], Settings(loop_ns=1, warmup_ns=1, clock=clock))
+    measured = measure(
+        [Variant("steady", clock.spend, (10,))], Settings(loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf)
+    )
     assert (measured.stopped, measured.whole_rounds()) == (Stop.NARROW, Settings.fewest)
 
 
 @pytest.mark.parametrize("target", [0.1, 0.04])
 def test_it_goes_on_until_the_interval_is_narrow(clock: FakeClock, target: float) -> None:
-    settings = Settings(loop_ns=1, warmup_ns=1, clock=clock, target=target)
+    settings = Settings(loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf, target=target)
     measured = measure([Variant("noisy", noisy(clock, 1e6, 0.1))], settings)
     assert measured.stopped is Stop.NARROW
     assert measured.time("noisy").width <= target
@@ -200,13 +205,13 @@ def test_the_ratios_that_are_asked_for_decide_not_the_times(clock: FakeClock) ->
         clock.spend(round(1e6 * mood["round"]))
 
     variants = [Variant("a", work), Variant("b", work)]
-    settings = Settings(rounds=50, loop_ns=1, warmup_ns=1, clock=clock)
+    settings = Settings(rounds=50, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf)
     assert measure(variants, settings, [("b", "a")]).stopped is Stop.NARROW
     assert measure(variants, settings).stopped is Stop.ROUNDS
 
 
 def test_a_surer_interval_takes_more_rounds(clock: FakeClock) -> None:
-    settings = Settings(loop_ns=1, warmup_ns=1, clock=clock, target=0.1)
+    settings = Settings(loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf, target=0.1)
     rounds = [
         measure([Variant("noisy", noisy(clock, 1e6, 0.1))], each).whole_rounds()
         for each in (settings, Settings(**{**vars(settings), "confidence": 0.999}))
@@ -228,7 +233,7 @@ def test_it_stops_when_time_is_out_but_not_before_the_fewest_rounds(
 
 
 def test_it_stops_when_all_rounds_were_run(clock: FakeClock) -> None:
-    settings = Settings(rounds=11, loop_ns=1, warmup_ns=1, clock=clock, target=0.0)
+    settings = Settings(rounds=11, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf, target=0.0)
     measured = measure([Variant("noisy", noisy(clock, 1e6, 0.1))], settings)
     assert (measured.stopped, measured.whole_rounds()) == (Stop.ROUNDS, 11)
 
@@ -237,7 +242,7 @@ def test_it_stops_when_all_rounds_were_run(clock: FakeClock) -> None:
 
 
 def test_a_figure_that_is_too_noisy_is_refused_with_its_spread(clock: FakeClock) -> None:
-    settings = Settings(rounds=20, loop_ns=1, warmup_ns=1, clock=clock)
+    settings = Settings(rounds=20, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf)
     variants = [Variant("noisy", noisy(clock, 1e6, 0.6)), Variant("steady", clock.spend, (10,))]
     measured = measure(variants, settings, [("noisy", "steady")])
     assert measured.time("steady").median == 10
@@ -319,7 +324,7 @@ def test_chance_elsewhere_is_left_alone(clock: FakeClock) -> None:
     torch.manual_seed(1)
     before = random.getstate(), torch.get_rng_state()
     variants = [Variant(name, clock.spend, (10,), renew=lambda: (10,)) for name in "ab"]
-    measure(variants, Settings(rounds=9, loop_ns=1, warmup_ns=1, clock=clock))
+    measure(variants, Settings(rounds=9, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf))
     assert random.getstate() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
 
@@ -336,7 +341,7 @@ def test_an_interrupt_keeps_the_whole_rounds(clock: FakeClock) -> None:
             raise KeyboardInterrupt
         clock.spend(10)
 
-    settings = Settings(rounds=50, fewest=50, loop_ns=1, warmup_ns=1, clock=clock)
+    settings = Settings(rounds=50, fewest=50, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf)
     with pytest.raises(KeyboardInterrupt) as error:
         measure([Variant("a", work), Variant("b", work)], settings)
     assert isinstance(error.value, InterruptedMeasurement)

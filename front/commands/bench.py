@@ -20,6 +20,10 @@ COMMANDS = {
     ),
     "step": ("step.command", "Time training steps with wrapped weights, eager and compiled, and split the cost."),
     "modes": ("modes", "Time what logs, counters and guards add to an operator, against modes that do nothing."),
+    "selfcheck": (
+        "selfcheck",
+        "Does the instrument find a difference where there is one, and none where there is none?",
+    ),
     "all": ("whole.command", "Run all of these, and write their results, plots, and one report in HTML."),
     "compare": ("whole.compare", "Say what got slower or faster between two runs."),
     "readme": ("whole.readme", "Write the README's tables of figures from a file of results."),
