@@ -18,6 +18,8 @@ import torch
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 TRACER, FIRST_TYPE, GPT = (FOLDER / f"{name}.py" for name in ("dispatch_tracer", "first_type", "char_gpt"))
+# Torch offers no public way to make a backend in Python, or a tensor of it; these are the ones that its own tests use.
+PERMITTED = {FOLDER / "numpy_backend.py": {"_setup_privateuseone_for_python_backend", "_C", "_acc"}}
 FEW_STEPS = {GPT: ("--steps", "2", "--characters", "2", "--no-compile")}
 
 each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -58,7 +60,8 @@ def test_example_uses_public_names_only(path: Path) -> None:
     assert {module for module in modules if module and module.startswith("lamina")} <= {"lamina", "lamina.modes"}
     private = [node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
     operators = {name for name in private if hasattr(torch.ops.aten, name)}
-    assert set(private) - operators <= {"__init__"}  # that of a base class
+    own = {"__init__", "__version__"}  # that of a base class, that of torch
+    assert set(private) - operators - PERMITTED.get(path, set()) <= own
 
 
 @each_example
