@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 NANOSECONDS = 1_000_000_000
+CALIBRATIONS, LONG_NS = 5, 50_000_000
 LOOK_AGAIN = 1.1  # at so many times the rounds of the last look: a look costs time, too
 PADDINGS, PADDING_BYTES = 4, 1 << 16
 
@@ -114,7 +115,7 @@ class _Run:
         device = cuda_device(variants)
         self.stopwatch = CudaStopwatch(device) if device else host_stopwatch(settings.clock)
         for variant in variants:
-            self._calls_that_take(settings.warmup_ns, variant)
+            self._warm_up(variant)
         # Only once all are warm: a loop sized while cold would be shorter than the others', and cost more.
         self.costs = {variant.name: self._cost_of_a_call(variant) for variant in variants}
         result.calls = {name: max(1, round(settings.loop_ns / cost)) for name, cost in self.costs.items()}
@@ -154,14 +155,23 @@ class _Run:
                 del paddings
                 self.stopwatch(self.variants[place], 1)
 
-    def _calls_that_take(self, nanoseconds: int, variant: Variant) -> tuple[int, int]:
-        """Double the calls until one loop takes so long; return them and the nanoseconds that they took."""
+    def _warm_up(self, variant: Variant) -> None:
+        """Double the calls until one loop takes so long."""
         calls = 1
-        while (elapsed := max(1, self.stopwatch(variant, calls))) < nanoseconds:
+        while self.stopwatch(variant, calls) < self.settings.warmup_ns:
             calls *= 2
-        return calls, elapsed
 
     def _cost_of_a_call(self, variant: Variant) -> float:
-        """Nanoseconds, over calls that fill half a loop."""
-        calls, elapsed = self._calls_that_take(self.settings.loop_ns // 2, variant)
-        return elapsed / calls
+        """Nanoseconds, over calls that fill half a loop.
+
+        A loop that was interrupted would make all loops of this variant short, and what a loop costs once would then
+        weigh more on it than on the others. So the quickest of a few counts, unless a single call is long anyway.
+        """
+        calls = 1
+        while True:
+            elapsed = self.stopwatch(variant, calls)
+            if elapsed < LONG_NS:
+                elapsed = min(elapsed, *(self.stopwatch(variant, calls) for _ in range(CALIBRATIONS - 1)))
+            if elapsed >= self.settings.loop_ns // 2:
+                return max(1, elapsed) / calls
+            calls *= 2

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from lamina.bench.timing import (
+    CALIBRATIONS,
+    LONG_NS,
     InterruptedMeasurement,
     Measurement,
     Settings,
@@ -25,6 +27,7 @@ from lamina.bench.timing import (
 )
 
 BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
+WARMING = 1 + CALIBRATIONS  # calls of a variant before the first round, where one call fills a loop
 
 
 class FakeClock:
@@ -123,7 +126,7 @@ def test_every_round_runs_all_variants_in_a_new_order() -> None:
     calls: list[str] = []
     variants = [Variant(name, calls.append, (name,)) for name in "abcd"]
     measure(variants, Settings(rounds=10, loop_ns=0, warmup_ns=1))
-    timed = calls[8:]  # one warm-up and one calibrating call each
+    timed = calls[4 * WARMING :]
     rounds = ["".join(timed[start : start + 4]) for start in range(0, 40, 4)]
     assert all(sorted(each) == list("abcd") for each in rounds)
     assert len(set(rounds)) > 3
@@ -142,9 +145,8 @@ def test_short_variants_have_an_untimed_call_before_each_loop(clock: FakeClock) 
     )
     assert measured.calls == {"short": 2, "long": 1}
     assert measured.time("short").median == 10
-    warming = {"short": 2, "long": 2}  # one to warm up, one to calibrate
-    assert calls.count("short") == warming["short"] + 5 * (1 + 2)
-    assert calls.count("long") == warming["long"] + 5
+    assert calls.count("short") == WARMING + 5 * (1 + 2)
+    assert calls.count("long") == WARMING + 5
 
 
 def test_arguments_are_renewed_every_few_rounds_and_the_first_call_is_not_timed(clock: FakeClock) -> None:
@@ -165,6 +167,32 @@ def test_arguments_are_renewed_every_few_rounds_and_the_first_call_is_not_timed(
     assert built == [1, 2]
     assert measured.rounds["renewed"] == [10] * 7
     assert [seen.count(number) for number in (1, 2)] == [1 + 3, 1 + 1]
+
+
+def test_interruptions_while_calibrating_make_no_loop_short(clock: FakeClock) -> None:
+    calls = {"made": 0}
+
+    def work() -> None:
+        calls["made"] += 1
+        interrupted = calls["made"] in {2, 3, 5}
+        clock.spend(10_000 if interrupted else 10)
+
+    measured = measure(
+        [Variant("often interrupted", work), Variant("never", clock.spend, (10,))],
+        Settings(rounds=5, loop_ns=1000, warmup_ns=1, clock=clock, seconds=math.inf),
+    )
+    assert measured.calls == {"often interrupted": 100, "never": 100}
+
+
+def test_a_long_call_is_calibrated_once(clock: FakeClock) -> None:
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        clock.spend(LONG_NS)
+
+    measure([Variant("long", work)], Settings(rounds=3, loop_ns=10, warmup_ns=1, clock=clock))
+    assert len(calls) == 1 + 1 + 3
 
 
 def test_the_scope_is_entered_around_the_loop() -> None:
@@ -337,7 +365,7 @@ def test_an_interrupt_keeps_the_whole_rounds(clock: FakeClock) -> None:
 
     def work() -> None:
         calls["made"] += 1
-        if calls["made"] == 4 + 2 * 10 + 2:  # after warming, ten rounds and one variant of the next
+        if calls["made"] == 2 * WARMING + 2 * 10 + 2:  # after ten rounds and one variant of the next
             raise KeyboardInterrupt
         clock.spend(10)
 
