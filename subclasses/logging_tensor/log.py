@@ -52,8 +52,12 @@ class NoRecordsError(LaminaError, RuntimeError):
     """The records of a log were asked for, and it keeps none."""
 
 
-class _Depth(threading.local):
-    level = 0
+class _Thread(threading.local):
+    """``level``: how many recorded calls of one log run in this thread."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.number = threading.get_native_id()  # asked once: 0.2 us
 
 
 class Log(Tallied):
@@ -93,7 +97,7 @@ class Log(Tallied):
         self._outlets = [_Outlet(sink) for sink in sinks or (ListSink(),)]
         self.tally = Tally()
         self._indices = itertools.count()
-        self._depth = _Depth()
+        self._thread = _Thread()
         self._lock = threading.RLock()
         self._process = forks()
         self._token = uuid.uuid4().hex
@@ -166,8 +170,9 @@ class Log(Tallied):
         if self._select is not None and not self._select.takes(joined(name, overload), phase, path):
             return run(*args, **kwargs)
         inputs, keywords = describe_call(args, kwargs)
-        index, depth = next(self._indices), self._depth.level
-        self._depth.level = depth + 1
+        index, thread = next(self._indices), self._thread
+        depth = thread.level
+        thread.level = depth + 1
         outputs: tuple[Value, ...] = ()
         failure = digest = None
         start = perf_counter_ns()
@@ -184,12 +189,11 @@ class Log(Tallied):
                 digest = digest_of(args if result is None else result)  # list ops write, and return nothing
             return result
         finally:
-            self._depth.level = depth
-            thread = threading.get_native_id()
+            thread.level = depth
             self.add(
                 OpRecord(
                     index, name, overload, layer, phase, inputs, keywords, outputs,
-                    cls, depth, path, start, duration, thread, failure, digest,
+                    cls, depth, path, start, duration, thread.number, failure, digest,
                 )
             )  # fmt: skip
 

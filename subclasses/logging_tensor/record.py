@@ -11,16 +11,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 
-from ..core.private import OpOverload, OpOverloadPacket, metadata_only, name_of_packet
+from ..core.private import OpOverload, OpOverloadPacket, function_modes, metadata_only, name_of_packet
 
 Phase: TypeAlias = Literal["forward", "backward", "optimizer"]
 Layer: TypeAlias = Literal["subclass", "dispatch", "function", "compiled"]
 
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _LONGEST_TEXT = 200
 _DEEPEST = 8
 
@@ -54,8 +55,7 @@ class TensorMeta:
 Value: TypeAlias = "TensorMeta | bool | int | float | complex | str | tuple[Value, ...] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class OpRecord:
+class OpRecord(NamedTuple):  # made in 0.2 us, a frozen dataclass in 1.6
     """One call of an operator or function.
 
     ``index`` counts calls in the order in which they began; ``depth`` is 0 for a call from outside and one more inside
@@ -65,7 +65,7 @@ class OpRecord:
     recorded when its graph is compiled, and takes none.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # not tuple's method
     name: str
     overload: str
     layer: Layer
@@ -130,25 +130,23 @@ class OpRecord:
 
 def describe(values: Iterable[Any]) -> tuple[Value, ...]:
     """The values as data; tensors in lists, tuples and dicts included."""
-    with metadata_only():
-        return tuple([_value(value, 0) for value in values])
+    return tuple([_value(value, 0) for value in values])
 
 
 def describe_call(
     args: Iterable[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
-    """Positional and keyword arguments as data, read under one guard."""
-    with metadata_only():
-        given = tuple([_value(value, 0) for value in args])
-        return given, tuple([(key, _value(value, 0)) for key, value in kwargs.items()])
+    """Positional and keyword arguments as data."""
+    return describe(args), tuple([(key, _value(value, 0)) for key, value in kwargs.items()]) if kwargs else ()
 
 
 def describe_result(result: Any) -> tuple[Value, ...]:
     """The results of a call: none for None, several for a tuple, one for anything else, a list of tensors included."""
     if result is None:
         return ()
-    several = issubclass(type(result), tuple) and not isinstance(result, torch.Size)
-    return describe(tuple.__iter__(result) if several else (result,))
+    kind = type(result)
+    several = issubclass(kind, tuple) and kind is not torch.Size
+    return describe(tuple.__iter__(result)) if several else (_value(result, 0),)
 
 
 def describe_error(error: BaseException) -> str:
@@ -195,6 +193,8 @@ def _public_name(func: Any, own: str) -> str:
 
 def _value(value: Any, level: int) -> Value:
     kind = type(value)
+    if kind in _PLAIN:
+        return _plain_meta(value, kind)
     if issubclass(kind, torch.Tensor):
         return _meta(value, kind)
     if value is None or kind in (bool, int, float, complex):
@@ -221,13 +221,31 @@ _stride: Callable[[torch.Tensor], Any] = torch.Tensor.stride
 _error_args: Callable[[BaseException], tuple[Any, ...]] = BaseException.args.__get__  # type: ignore[attr-defined]
 
 
+def _plain_meta(tensor: torch.Tensor, kind: type) -> TensorMeta:
+    """Of a tensor without code of an author's, outside of function modes: 0.6 us, where the careful way takes 2.5."""
+    if function_modes():
+        return _meta(tensor, kind)
+    try:
+        return _known_meta(_shape(tensor), _dtype(tensor), _device(tensor), _stride(tensor), kind)
+    except (RuntimeError, TypeError):  # sparse tensors have no strides, nested ones no sizes, symbols no hash
+        return _meta(tensor, kind)
+
+
+@lru_cache(maxsize=8192)
+def _known_meta(
+    shape: torch.Size, dtype: torch.dtype, device: torch.device, stride: tuple[int, ...], kind: type
+) -> TensorMeta:
+    return TensorMeta(_sizes(shape), dtype, device, _sizes(stride), kind.__name__)
+
+
 def _meta(tensor: torch.Tensor, kind: type) -> TensorMeta:
     """Reads through torch.Tensor's own descriptors: a subclass's property would be an author's code."""
-    try:
-        shape, device, stride = _shape(tensor), _device(tensor), _stride(tensor)
-    except (RuntimeError, NotImplementedError, TypeError):  # sparse tensors have no strides, nested ones no sizes
-        shape, device, stride = _told(_shape, tensor), _told(_device, tensor), _told(_stride, tensor)
-    return TensorMeta(_sizes(shape), _dtype(tensor), device, _sizes(stride), kind.__name__)
+    with metadata_only():
+        try:
+            shape, device, stride = _shape(tensor), _device(tensor), _stride(tensor)
+        except (RuntimeError, NotImplementedError, TypeError):  # as above
+            shape, device, stride = _told(_shape, tensor), _told(_device, tensor), _told(_stride, tensor)
+        return TensorMeta(_sizes(shape), _dtype(tensor), device, _sizes(stride), kind.__name__)
 
 
 def _sizes(sizes: Iterable[Any] | None) -> tuple[int | str, ...] | None:

@@ -73,7 +73,12 @@ def outside_inference_mode(run: Callable[..., Any], *args: Any) -> Any:
 # The innermost dispatch mode and function mode of this thread.
 dispatch_mode_on_top: Callable[[], object] = torch.utils._python_dispatch._get_current_dispatch_mode
 function_mode_on_top: Callable[[], object] = torch.overrides._get_current_function_mode
-function_modes_on_stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+
+
+def function_modes_on_stack() -> list[Any]:
+    """The active function modes; the last is asked first."""
+    return torch.overrides._get_current_function_mode_stack()
 
 
 _USUAL, _BRIEF = 1000, 100  # elements that torch prints in full, where nobody has asked for more or fewer
