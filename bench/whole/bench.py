@@ -61,6 +61,9 @@ class Stretch:
         self.tell(f"{self.name}: {doing}" if doing else self.name, by)
 
 
+Measure = Callable[[Asked, Stretch], Found]
+
+
 @dataclass(frozen=True)
 class Bench:
     """A bench, what it is about, and how many seconds it takes: all of it, and quick."""
@@ -69,7 +72,7 @@ class Bench:
     about: str
     seconds: float
     quick_seconds: float
-    measure: Callable[[Asked, Stretch], Found]
+    measure: Measure
 
     def expected(self, asked: Asked) -> float:
         """How many seconds it takes."""

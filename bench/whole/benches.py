@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..budget import Budget
 from ..gaps import gap_lines
 from ..tables import BUDGETS, Table
 from ..timing import Settings
-from .bench import Asked, Bench, Found, Stretch
+from .bench import Asked, Bench, Found, Measure, Stretch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 
-def _data(results: Any, budgets: Iterable[Budget]) -> dict[str, Any]:
-    """The JSON of a bench, with its budgets, and its gaps in words."""
+def _found(
+    results: Any, budgets: Iterable[Budget], tables: Iterable[Table], pictures: dict[str, Callable[[], Canvas]]
+) -> Found:
+    """What a bench has, with its gaps in words; its budgets stand with those of all benches."""
     lines = gap_lines(results.gaps, results.absences)
-    return {**results.to_json(), "budgets": [each.to_json() for each in budgets], "gap_lines": lines}
+    if getattr(results, "not_compiled", None):
+        lines.append(f"eager only, nothing was compiled: {results.not_compiled}")
+    data = {**results.to_json(), "budgets": [each.to_json() for each in budgets], "gap_lines": lines}
+    return Found(data, [each for each in tables if each.title != BUDGETS], pictures if results.figures else {})
 
 
-def _without_budgets(tables: Iterable[Table]) -> list[Table]:
-    """Those of all benches stand together."""
-    return [table for table in tables if table.title != BUDGETS]
+def _in_folder(name: str) -> Measure:
+    """How to ask a bench that has a folder with its options, its measuring, its budgets, its report and its plot."""
+
+    def measure(asked: Asked, stretch: Stretch) -> Found:
+        options, measuring, budgets, report, plot = (
+            import_module(f"..{name}.{part}", __package__)
+            for part in ("options", "measuring", "budgets", "report", "plot")
+        )
+
+        def found(results: Any) -> Found:
+            tables = report.tables(results)
+            return _found(results, budgets.budgets(results), tables, {name: lambda: plot.picture(results)})
+
+        arguments = ["--quick"] * asked.quick + ["--cpu-time"] * asked.cpu_time
+        chosen = options.chosen_options(options.parse(arguments))
+        advance = stretch.over(measuring.work(chosen))
+        return found(measuring.run(chosen, advance, begun=lambda results: stretch.keep(lambda: found(results))))
+
+    return measure
 
 
 def _layers(asked: Asked, stretch: Stretch) -> Found:
@@ -31,8 +56,7 @@ def _layers(asked: Asked, stretch: Stretch) -> Found:
     from ..results import Results
 
     def found(results: Results) -> Found:
-        pictures = {"layers": lambda: plot.picture(results)} if results.figures else {}
-        return Found(_data(results, budgets(results)), _without_budgets(report.tables(results)), pictures)
+        return _found(results, budgets(results), report.tables(results), {"layers": lambda: plot.picture(results)})
 
     clock = time.thread_time_ns if asked.cpu_time else time.perf_counter_ns
     options = layers.Options(quick=asked.quick, settings=Settings(clock=clock))
@@ -40,29 +64,13 @@ def _layers(asked: Asked, stretch: Stretch) -> Found:
     return found(layers.run(options, advance, lambda results: stretch.keep(lambda: found(results))))
 
 
-def _int8(asked: Asked, stretch: Stretch) -> Found:
-    from ..int8 import measuring, plot, report
-    from ..int8.budgets import budgets
-    from ..int8.options import chosen_options, parse
-    from ..int8.results import Results
-
-    def found(results: Results) -> Found:
-        pictures = {"int8": lambda: plot.picture(results)} if results.figures else {}
-        data = _data(results, budgets(results))
-        if results.not_compiled:
-            data["gap_lines"].append(f"eager only, nothing was compiled: {results.not_compiled}")
-        return Found(data, _without_budgets(report.tables(results)), pictures)
-
-    options = chosen_options(parse(["--quick"] * asked.quick + ["--cpu-time"] * asked.cpu_time))
-    advance = stretch.over(measuring.work(options))
-    return found(measuring.run(options, advance, begun=lambda results: stretch.keep(lambda: found(results))))
-
-
 def _modes(asked: Asked, stretch: Stretch) -> Found:
     from .. import modes
 
     def found(figures: list[modes.ModeFigure]) -> Found:
-        return Found({**modes.to_json(figures, settings), "gap_lines": []}, list(modes.tables(figures)))
+        data = modes.to_json(figures, settings)
+        lines = [f"{each['name']}: {each['reason']}" for each in data["gaps"]]
+        return Found({**data, "gap_lines": lines}, list(modes.tables(figures)))
 
     settings = modes.chosen_settings(quick=asked.quick, cpu_time=asked.cpu_time)
     advance = stretch.over(len(modes.cases()))
@@ -71,6 +79,13 @@ def _modes(asked: Asked, stretch: Stretch) -> Found:
 
 BENCHES = (
     Bench("layers", "one operator under 0 to 4 layers of a tensor subclass, beside its peers", 150, 45, _layers),
-    Bench("int8", "a linear layer with int8 weights, and a training step with them", 540, 60, _int8),
+    Bench(
+        "step",
+        "a training step whose weights are wrapped, eager and compiled; its growth",
+        500,
+        120,
+        _in_folder("step"),
+    ),
+    Bench("int8", "a linear layer with int8 weights, and a training step with them", 540, 60, _in_folder("int8")),
     Bench("modes", "what logs, counters and guards add to an operator", 15, 5, _modes),
 )

@@ -111,8 +111,8 @@ def _bench(found: Found, canvases: Mapping[str, Canvas]) -> Iterator[str]:
         yield _figure(f"plot: {name}", canvas)
     if found.tables:
         yield f'<p class="soft">{LEGEND}</p>'
-    for table in found.tables:
-        yield f"<details><summary>{escape(table.title)}</summary>{_table(table)}</details>"
+    for number, table in enumerate(found.tables):
+        yield f"<details{'' if number else ' open'}><summary>{escape(table.title)}</summary>{_table(table)}</details>"
 
 
 def _figure(title: str, canvas: Canvas) -> str:

@@ -7,7 +7,7 @@ STYLE = """
   --met: #1a7f4b; --not: #c2342b; --none: #858b93; --accent: #3a5fcd; --warn: #fff4d6; }
 @media (prefers-color-scheme: dark) { :root { --paper: #15171a; --card: #1d2024; --ink: #e6e7e9; --soft: #9aa0a8;
   --line: #33373d; --met: #4cc38a; --not: #ff7b6e; --none: #7d848d; --accent: #8fa8ff; --warn: #3a3116; }
-  figure img { filter: invert(0.9) hue-rotate(180deg); } }
+  figure img { filter: invert(0.9) hue-rotate(180deg) brightness(1.35); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 2.5rem 1.5rem 4rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
@@ -34,7 +34,8 @@ svg.not circle { fill: var(--not); } svg.not .span { stroke: var(--not); }
 figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 1rem; overflow-x: auto; }
 figure img { display: block; max-width: 100%; height: auto; margin: auto; }
-details { margin: 0.5rem 0; } summary { cursor: pointer; padding: 0.25rem 0; }
+details { margin: 0.1rem 0; } summary { cursor: pointer; padding: 0.15rem 0; }
+details[open] { margin: 0.6rem 0 1rem; }
 details .scroll { margin-top: 0.4rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.15rem 1.5rem; margin: 0; font-size: 0.92rem; }
 dt { color: var(--soft); } dd { margin: 0; }
