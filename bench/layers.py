@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from ..conformance.subject import SubjectError
 from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, LARGE_ADD, Case
+from .instructions import CountingError, NoCounterError
 from .named import NameNotFoundError
 from .ours import LOGGING, TRANSPARENT, load_ours
 from .peers import HAND_WRITTEN, hand_written, load_peers
 from .results import Figure, Results, Share, Slope
 from .subjects import PLAIN, Absence, Subject
 from .timing import Measurement, Settings, Summary, TooNoisyError, Variant, describe_machine, measure, paired_ratio
-from .trials import NOISY, Gap, Trial, reason_of
+from .trials import NOISY, WRONG, Gap, Trial, reason_of
 from .users import Users
 
 Progress = Callable[[str], object]
@@ -191,8 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     user = Users(chosen.cls, chosen.make, chosen.rtol) if chosen.cls else None
     options = Options(tuple(chosen.op), chosen.quick, chosen.layers, settings, user)
     try:
+        if chosen.instructions:
+            return _instructions(options, chosen)
         return _anatomy(options, chosen) if chosen.anatomy else _layers(options, chosen)
-    except (NameNotFoundError, SubjectError) as error:
+    except (NameNotFoundError, SubjectError, NoCounterError, CountingError) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -209,6 +212,14 @@ def _layers(options: Options, chosen: argparse.Namespace) -> int:
     if chosen.plot:
         write_plot(results, chosen.plot)
     return REFUSED if results.refused() else 0
+
+
+def _instructions(options: Options, chosen: argparse.Namespace) -> int:
+    from .counted_layers import measured, show
+
+    results = measured(options, print_step)
+    show(results, as_json=chosen.json)
+    return REFUSED if any(gap.kind == WRONG for gap in results.gaps) else 0
 
 
 def _anatomy(options: Options, chosen: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ _ADD, _ADD_, _MM, _T, _VIEW = aten.add.Tensor, aten.add_.Tensor, aten.mm.default
 _DETACH, _ADDMM, _LINEAR, _CAT = aten.detach.default, aten.addmm.default, aten.linear.default, aten.cat.default
 _FOREACH_ADD_, _TO_COPY = aten._foreach_add_.List, aten._to_copy.default
 _make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
-_share_storage: Callable[[Tensor, Tensor], None] = torch._functionalize_unsafe_set
+share_storage: Callable[[Tensor, Tensor], None] = torch._functionalize_unsafe_set
 
 
 class HandWritten(torch.Tensor):
@@ -39,7 +39,7 @@ class HandWritten(torch.Tensor):
     @staticmethod
     def __new__(cls: type[HandWritten], elem: Tensor) -> HandWritten:
         """Wrap one tensor."""
-        return _hold(elem)
+        return hold(elem)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -49,13 +49,13 @@ class HandWritten(torch.Tensor):
             left, right = args
             left = left.elem if isinstance(left, HandWritten) else left
             right = right.elem if isinstance(right, HandWritten) else right
-            return _hold(func(left, right, **kwargs) if kwargs else func(left, right))
+            return hold(func(left, right, **kwargs) if kwargs else func(left, right))
         if func is _DETACH or func is _T:
             (base,) = args
-            return _hold_view(func(base.elem), base)
+            return hold_view(func(base.elem), base)
         if func is _VIEW:
             base, size = args
-            return _hold_view(func(base.elem, size), base)
+            return hold_view(func(base.elem, size), base)
         if func is _ADD_:
             target, other = args
             other = other.elem if isinstance(other, HandWritten) else other
@@ -63,20 +63,20 @@ class HandWritten(torch.Tensor):
             return target
         if func is _MM or func is _LINEAR or func is _ADDMM:
             operands = [arg.elem if isinstance(arg, HandWritten) else arg for arg in args]
-            return _hold(func(*operands, **kwargs) if kwargs else func(*operands))
+            return hold(func(*operands, **kwargs) if kwargs else func(*operands))
         if func is _CAT:
             parts = [part.elem if isinstance(part, HandWritten) else part for part in args[0]]
-            return _hold(func(parts, *args[1:]))
+            return hold(func(parts, *args[1:]))
         if func is _FOREACH_ADD_:
             lists = [[item.elem if isinstance(item, HandWritten) else item for item in items] for items in args]
             func(*lists, **kwargs) if kwargs else func(*lists)
             return None
         if func is _TO_COPY:
-            return _hold(func(args[0].elem, **kwargs))
+            return hold(func(args[0].elem, **kwargs))
         raise NotImplementedError(f"the hand-written wrapper has no case for {func}.")
 
 
-def _hold(elem: Tensor) -> HandWritten:
+def hold(elem: Tensor) -> HandWritten:
     outer: HandWritten = _make_wrapper_subclass(
         HandWritten, elem.size(), elem.stride(), elem.storage_offset(), None, elem.dtype, elem.layout, elem.device
     )
@@ -84,9 +84,9 @@ def _hold(elem: Tensor) -> HandWritten:
     return outer
 
 
-def _hold_view(elem: Tensor, base: Tensor) -> HandWritten:
-    outer = _hold(elem)
-    _share_storage(outer, base)
+def hold_view(elem: Tensor, base: Tensor) -> HandWritten:
+    outer = hold(elem)
+    share_storage(outer, base)
     return outer
 
 

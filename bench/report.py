@@ -33,6 +33,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--make", metavar="MODULE:FUNCTION", help="builds one of a plain tensor; default: from_plain")
     parser.add_argument("--rtol", type=float, help="how far off its results may be, relative to the largest value")
+    parser.add_argument("--instructions", action="store_true", help="count instructions instead, by perf or callgrind")
     parser.add_argument("--anatomy", action="store_true", help="where the time of one layer goes, part by part")
     parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of tables; nanoseconds")

@@ -62,7 +62,7 @@ class Trial:
             self._rehearse(args)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
             return self.gap(reason_of(error), WRONG if isinstance(error, WrongResultError) else LACKING)
-        return Variant(self.name, self._function, args, self._scope)
+        return Variant(self.name, self._function, args, self.scope)
 
     def check(self) -> None:
         """Raise WrongResultError unless the wrapped call gives what plain torch gives for the same values."""
@@ -77,7 +77,7 @@ class Trial:
 
     def _rehearse(self, args: Arguments) -> None:
         """Call twice in one scope: what cannot be repeated cannot be timed in a loop."""
-        with self._scope():
+        with self.scope():
             for _ in range(2):
                 self._function(*args)
 
@@ -121,11 +121,12 @@ class Trial:
         return self.case.overload if self.circumstance.through_overload else self.case.function
 
     def _run(self, args: Arguments, *, wrapped: bool) -> object:
-        with self._scope() if wrapped else self.circumstance.scope():
+        with self.scope() if wrapped else self.circumstance.scope():
             return self.case.outcome(self._function(*args), args)
 
     @contextmanager
-    def _scope(self) -> Iterator[None]:
+    def scope(self) -> Iterator[None]:
+        """What the call is made in: the circumstance, and the layers of a mode."""
         with self._answer(), self.circumstance.scope(), self.subject.scope_layers(self.layers):
             yield
 

@@ -1,0 +1,81 @@
+"""The anatomy's picture: a stacked bar for each subject, a panel for each op, the whole as a mark with its interval."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..picture import write_picture
+from .parts import PARTS, REST, WHOLE
+from .results import Anatomies
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+COLUMNS = 2
+PANEL_WIDTH, BAR_INCHES, FRAME_INCHES = 6.5, 0.32, 1.1
+COLORS = dict(zip((*PARTS, REST), (*(f"C{number}" for number in range(10)), "navy", "lightgray"), strict=True))
+FAR = 4.0
+"""A bar that is more times as long as the middle one is cut, and its length is written to it."""
+
+
+def write_plot(results: Anatomies, path: Path) -> None:
+    """Write the picture: SVG where the path ends so, PNG otherwise."""
+    write_picture(picture(results), path)
+
+
+def picture(results: Anatomies) -> Canvas:
+    """Microseconds of each part, stacked."""
+    from matplotlib.figure import Figure as Canvas
+
+    ops = list(dict.fromkeys(op for op, _ in results.calls()))
+    columns = max(1, min(COLUMNS, len(ops)))
+    rows = max(1, math.ceil(len(ops) / columns))
+    height = FRAME_INCHES + BAR_INCHES * max(1, len(results.subjects))
+    canvas = Canvas(figsize=(PANEL_WIDTH * columns, height * rows + 1.2), layout="constrained")
+    panels = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for panel, op in zip(panels, ops, strict=False):
+        _draw_panel(panel, results, op)
+    for unused in panels[len(ops) :]:
+        unused.set_visible(False)
+    handles = {label: bar for panel in panels for bar, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    ordered = [name for name in (*COLORS, WHOLE) if name in handles]
+    legend = [handles[name] for name in ordered]
+    canvas.legend(legend, ordered, loc="outside lower center", ncols=min(7, max(1, len(ordered))), frameon=False)
+    canvas.suptitle("Where the time of one operation under one layer goes (medians; whole: 95 % interval)")
+    return canvas
+
+
+def _draw_panel(panel: Axes, results: Anatomies, op: str) -> None:
+    subjects = [subject for each, subject in results.calls() if each == op]
+    wholes = sorted(results.of(op, subject)[WHOLE].time_ns.median / 1e3 for subject in subjects)
+    limit = min(wholes[-1], FAR * wholes[len(wholes) // 2]) * 1.12
+    for row, subject in enumerate(subjects):
+        _draw_bar(panel, results, op, subject, row, limit)
+    panel.set_xlim(0, limit)
+    panel.set_yticks(range(len(subjects)), subjects)
+    panel.invert_yaxis()
+    panel.set_xlabel("time per call (µs)")
+    panel.set_title(op)
+    panel.grid(alpha=0.3, axis="x")
+    panel.set_axisbelow(True)
+
+
+def _draw_bar(panel: Axes, results: Anatomies, op: str, subject: str, row: int, limit: float) -> None:
+    """Parts that the noise made negative have no width; the sum then reaches past the mark of the whole."""
+    parts, left = results.of(op, subject), 0.0
+    for name, color in COLORS.items():
+        width = max(0.0, parts[name].time_ns.median / 1e3) if name in parts else 0.0
+        if width:
+            hatch = "///" if name == REST else None
+            panel.barh(row, width, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=name)
+            left += width
+    whole = parts[WHOLE].time_ns
+    middle, low, high = (value / 1e3 for value in (whole.median, *whole.interval))
+    if middle > limit:
+        panel.text(limit, row, f"{middle:.0f} µs ▸", ha="right", va="center", fontsize=8, backgroundcolor="white")
+        return
+    error = [[middle - low], [high - middle]]
+    panel.errorbar([middle], [row], xerr=error, fmt="|", color="black", markersize=14, capsize=3, label=WHOLE)
