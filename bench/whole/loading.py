@@ -49,6 +49,8 @@ def load(path: Path) -> Loaded:
     if data["schema"] != SCHEMA:
         raise ResultsFileError(f"{path} has schema {data['schema']!r}, and this lamina reads {SCHEMA}. Measure again.")
     benches = data["benches"] if "benches" in data else {data.get("bench"): data}
+    if not isinstance(benches, dict):
+        raise ResultsFileError(f"{path}: benches is no object, but a {type(benches).__name__}. {HOW}")
     for name, found in benches.items():
         _check(path, name, found)
     complete, quick = data.get("complete", True), data.get("quick", False)

@@ -48,11 +48,11 @@ def int8(found: Published) -> str:
     rows = []
     for subject in INT8_SUBJECTS:
         product = found["products"][subject]
-        cells = [" / ".join(_number(each) for each in product["speedup"][str(rows_)]) for rows_ in INT8_ROWS]
+        cells = [_pair(product["speedup"][str(each)]) for each in INT8_ROWS]
         rows.append([_int8_name(subject), *cells, _number(product["decibels"], 0)])
     heads = ["", *(f"M = {each}" for each in INT8_ROWS), "dB against the dequantized weight"]
-    eager, compiled = (_number(each) for each in found["step"][INT16])
-    stochastic = " and ".join(_number(each) for each in found["step"][STOCHASTIC])
+    eager, compiled = (_number(each, missing="?") for each in found["step"][INT16])
+    stochastic = " and ".join(_number(each, missing="?") for each in found["step"][STOCHASTIC])
     return (
         f"{table(heads, rows)}\n\n"
         f'A training step of an MLP 1024-2048-1024 at batch 128 with SGD and `"int16"`: {eager} times as fast as fp32 '
@@ -83,8 +83,13 @@ def measured_on(found: Published) -> str:
     return f"\n\nMeasured on {found['processor']} ({found['cpu_capability']}), PyTorch {found['torch']}."
 
 
-def _number(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def _number(value: float | None, digits: int = 2, *, missing: str = "") -> str:
+    return missing if value is None else f"{value:.{digits}f}"
+
+
+def _pair(values: Sequence[float | None]) -> str:
+    """Eager and compiled; nothing where both are missing."""
+    return " / ".join(_number(each, missing="?") for each in values) if any(values) else ""
 
 
 def _percent(value: float | None) -> str:
