@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .stopwatch import Variant
@@ -25,7 +26,9 @@ def cuda_device(variants: Iterable[Variant]) -> torch.device | None:
         device
         for variant in variants
         for leaf in pytree.tree_leaves(variant.args)
-        if isinstance(leaf, torch.Tensor) and (device := _real_device(leaf)).type == "cuda"
+        if isinstance(leaf, torch.Tensor)
+        and (device := _real_device(leaf)).type == "cuda"
+        and not isinstance(leaf, FakeTensor)  # whose device is claimed for C++, too
     }
     if len(devices) > 1:
         raise ValueError(f"variants on several CUDA devices cannot be timed together: {sorted(map(str, devices))}.")
