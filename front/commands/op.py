@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..modes.trace import UnknownOperatorError, explain_table, op_card
+from ..modes.trace import UnknownOperatorError, UnseenError, explain_table, op_card
 from ..modes.trace.packaged import MissingSourcesError
 from ..subclasses.logging_tensor import LoggingTensor
 from ..subclasses.scaled_int8 import PackedInt8Tensor, ScaledInt8Tensor
@@ -23,7 +23,7 @@ def op(
     """Print what is known of an operator: schema, kernels, derivatives, autocast, and how lamina's types answer it."""
     try:
         card = op_card(name, TYPES)
-    except (UnknownOperatorError, MissingSourcesError) as error:
+    except (UnknownOperatorError, MissingSourcesError, UnseenError) as error:
         raise typer.BadParameter(str(error)) from None
     slots = explain_table(card.name)
     if as_json:

@@ -49,13 +49,17 @@ def trace(
     if chrome is not None:
         _written(chrome, json.dumps(found.to_chrome()))
     if as_json:
-        typer.echo(json.dumps({"error": error and _text(error), "decisions": found.to_json()}, indent=1))
+        typer.echo(json.dumps(_record(found, error), indent=1))
     else:
         if error is not None:
             typer.echo(f"{_text(error)}\nThe trace so far:", err=True)
         _show(found, brief, as_tree)
     if error is not None:
         raise typer.Exit(1)
+
+
+def _record(found: DispatcherTrace, error: Exception | None) -> dict[str, Any]:
+    return {"error": error and _text(error), "unseen": found.unseen, "decisions": found.to_json()}
 
 
 def _traced(code: Any, names: dict[str, Any], backward: bool) -> tuple[DispatcherTrace, Exception | None]:
@@ -129,6 +133,8 @@ def _show(found: DispatcherTrace, brief: bool, as_tree: bool) -> None:
 
         rich.print(found.tree(keys=not brief))
     else:
+        for gap in found.gaps():
+            typer.echo(gap)
         for each in found.decisions:
             typer.echo(f"{'  ' * each.depth}{each.text(keys=not brief)}")
 

@@ -4,6 +4,7 @@ Reading order: slots, keyset, decision, handlers, dispatcher_trace, tree; operat
 answer without a call.
 """
 
+from ...subclasses.core.private import UnseenError
 from .decision import Decision
 from .dispatcher_trace import DispatcherTrace, NestedTraceError
 from .keyset import KeySets
@@ -26,6 +27,7 @@ __all__ = [
     "TensorKeys",
     "UnknownKeyError",
     "UnknownOperatorError",
+    "UnseenError",
     "dispatch_keys",
     "explain_table",
     "op_card",

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import FakeTensorMode, OpOverload, every_decision, kernel_at, schema_of
+from ...subclasses.core.private import FakeTensorMode, OpOverload, every_decision, kernel_at, require, schema_of
 
 DEVICES = {"AutocastCPU": "cpu", "AutocastCUDA": "cuda"}
 
@@ -61,8 +61,10 @@ def observed_policy(op: OpOverload, key: str) -> Policy:
     """What the kernel of ``op`` at an autocast key does with its arguments, and the one it has to be there. ``key``:
     one of ``DEVICES``.
 
-    Raises what the kernel raises when it is called with arguments that it doesn't expect.
+    Raises what the kernel raises when it is called with arguments that it doesn't expect, and ``UnseenError`` where
+    this build of torch doesn't let itself be observed.
     """
+    require("the dispatcher's decisions")
     low = torch.get_autocast_dtype(DEVICES[key])
     try:
         wide, narrow = _arrival(op, key, [torch.float32]), _arrival(op, key, [low])
@@ -104,7 +106,8 @@ def _arrival(op: OpOverload, key: str, dtypes: list[torch.dtype]) -> _Arrival:
 
 
 def _packet(op: OpOverload) -> str:
-    return op.name().partition(".")[0]
+    name: str = op.name()
+    return name.partition(".")[0]
 
 
 @contextmanager

@@ -81,9 +81,9 @@ class Decision:
             parts = [self.layer, self.target or call, f"({self.where})" if self.where else ""]
             return " ".join(part for part in [*parts, *self._ends()] if part)
         alias = f" by {self.source}" if self.source not in (None, self.key) else ""
-        parts = [call, f"{self.keys} -> " if keys and self.keys else "", f"{self.key}: {self.slot}{alias}"]
-        head = f"{parts[0]}  {parts[1]}{parts[2]}"
-        return ", ".join([head, *self._ends()])
+        sets = f"{self.keys} -> " if keys and self.keys else ""
+        held = f": {self.slot}" if self.slot else ""
+        return ", ".join([f"{call}  {sets}{self.key}{held}{alias}", *self._ends()])
 
     def _ends(self) -> list[str]:
         ends = [f"records {self.records}"] if self.records else []

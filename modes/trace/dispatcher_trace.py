@@ -16,6 +16,7 @@ from ...subclasses.core.private import (
     every_decision,
     function_mode_on_top,
     function_modes_on_stack,
+    lacking,
     metadata_only,
     modes_on_stack,
 )
@@ -26,6 +27,9 @@ from .decision import Decision
 from .handlers import handler_of_call, place_of
 from .keyset import KeySets, key_sets, operands
 from .slots import Kernel, Slot, slots_of
+
+# What a trace shows, each of which a build of torch may lack.
+VIEWS = ("the dispatcher's decisions", "key sets", "dispatch tables", "dispatch modes", "function modes")
 
 
 class NestedTraceError(RuntimeError):
@@ -45,7 +49,8 @@ class DispatcherTrace(Switch, TorchFunctionMode):
     compiler's own calls; compiled code shows by the operators that it sends through the dispatcher.
 
     ``decisions``: the records. ``print`` gives text, ``tree()`` a ``rich`` tree, ``to_json()`` plain types, and
-    ``to_chrome()`` events that Perfetto and chrome://tracing open.
+    ``to_chrome()`` events that Perfetto and chrome://tracing open. ``unseen``: what the installed torch doesn't let the
+    trace see, and the private names that it lacks for that; the lines then go without.
 
     Raises:
         NestedTraceError: on entering, inside another trace.
@@ -60,6 +65,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.decisions: list[Decision] = []
+        self.unseen: dict[str, list[str]] = {}
         self._path: list[Decision] = []
         self._scope = ExitStack()
         self._tables: dict[str, dict[str, Slot]] = {}
@@ -69,7 +75,12 @@ class DispatcherTrace(Switch, TorchFunctionMode):
         return [each for each in self.decisions if each.depth == 0]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.decisions))
+        return "\n".join([*self.gaps(), *map(str, self.decisions)])
+
+    def gaps(self) -> list[str]:
+        """A line for each thing that the installed torch doesn't let the trace see."""
+        lacks = f"torch {torch.__version__} lacks"
+        return [f"not seen: {view} ({lacks} {', '.join(names)})" for view, names in self.unseen.items()]
 
     def to_json(self) -> list[dict[str, Any]]:
         """The decisions as plain types, in order."""
@@ -83,7 +94,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
         """As a ``rich.tree.Tree``, which ``rich.print`` shows; without the key sets, if asked."""
         from .tree import tree_of
 
-        return tree_of(self.decisions, keys)
+        return tree_of(self.decisions, keys, self.gaps())
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -94,7 +105,8 @@ class DispatcherTrace(Switch, TorchFunctionMode):
         if name.startswith(("torch._C.", "profiler::")) or getattr(func, "__name__", None) == "__get__":
             return func(*args, **(kwargs or {}))
         with metadata_only():
-            modes = [mode for mode in function_modes_on_stack() if mode is not self]
+            stack = function_modes_on_stack() if "function modes" not in self.unseen else []
+        modes = [mode for mode in stack if mode is not self]
         decision = self._record("call", name, args, kwargs or {})
         decision.target = f"{name}({', '.join(map(str, decision.inputs))})" if not modes else None
         return self._run(decision, lambda: self._through(modes, func, args, kwargs or {}))
@@ -110,10 +122,12 @@ class DispatcherTrace(Switch, TorchFunctionMode):
             name = op.name()
             decision = self._record("dispatcher", name, args, kwargs)
             tensors = operands(op, args, kwargs)
-            decision.keys = self._keys(decision, key, tensors)
             decision.key, decision.source = key, source
-            decision.slot = self._slots(name).get(key, Slot(key, Kernel.MISSING))
-            if key == "Python":
+            if "key sets" not in self.unseen:
+                decision.keys = self._keys(decision, key, tensors)
+            if "dispatch tables" not in self.unseen:
+                decision.slot = self._slots(name).get(key, Slot(key, Kernel.MISSING))
+            if key == "Python" and "dispatch modes" not in self.unseen:
                 self._name_handler(decision, op, tensors)
             return self._run(decision, lambda: run(*args, **kwargs), _nodes(tensors))
 
@@ -131,7 +145,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
 
     def _slots(self, op: str) -> dict[str, Slot]:
         if op not in self._tables:
-            self._tables[op] = slots_of(op)
+            self._tables[op] = slots_of(op) if "dispatch tables" not in self.unseen else {}
         return self._tables[op]
 
     def _name_handler(self, decision: Decision, op: OpOverload, tensors: Sequence[torch.Tensor]) -> None:
@@ -157,7 +171,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
         finally:
             decision.duration_ns = time.perf_counter_ns() - decision.start_ns
             self._path.pop()
-        if decision.kernel is Kernel.AUTOGRAD:
+        if decision.kernel is Kernel.AUTOGRAD or (decision.slot is None and decision.source == "Autograd"):
             decision.records = next((type(node).__name__ for node in _nodes(result) if node not in before), None)
         return result
 
@@ -166,6 +180,7 @@ class DispatcherTrace(Switch, TorchFunctionMode):
             raise NestedTraceError("a DispatcherTrace is on already, and traces do not nest: leave it first.")
         _active.append(self)
         self._tables.clear()
+        self.unseen = {view: missing for view in VIEWS if (missing := lacking(view))}
         watch_optimizers()
 
     def _end(self, *, raising: bool) -> None:  # noqa: ARG002 - what a Switch is told
@@ -174,7 +189,8 @@ class DispatcherTrace(Switch, TorchFunctionMode):
 
     def _push(self) -> Any:
         TorchFunctionMode.__enter__(self)
-        self._scope.enter_context(every_decision(self._decide))
+        if "the dispatcher's decisions" not in self.unseen:
+            self._scope.enter_context(every_decision(self._decide))
         return self
 
     def _pop(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...subclasses.core.private import OpOverload, bridges_to, decomposition_of, schema_of
+from ...subclasses.core.private import OpOverload, bridges_to, decomposition_of, require, schema_of
 from ...subclasses.core.table import op_table
 from .autocast import DEVICES, Policy, observed_policy
 from .handlers import place_of
@@ -70,7 +70,9 @@ def op_card(name: str, types: Iterable[type] = ()) -> OpCard:
     Raises:
         UnknownOperatorError: there is no such operator; the text has near ones.
         MissingSourcesError: this build of torch lacks the declarations, or PyYAML is not installed.
+        UnseenError: this build of torch doesn't show its tables.
     """
+    require("dispatch tables", "what is registered")
     op = overload_of(name)
     full = op.name()
     bare = written(full).partition("::")[2]

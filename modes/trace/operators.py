@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from ...subclasses.core.private import OpOverload, all_operator_names
+from ...subclasses.core.private import OpOverload, all_operator_names, require
 
 
 class UnknownOperatorError(LookupError):
@@ -25,7 +25,9 @@ def overload_of(name: str) -> OpOverload:
 
     Raises:
         UnknownOperatorError: there is none, or several and no default.
+        UnseenError: this build of torch doesn't name its operators.
     """
+    require("the names of operators")
     found = named(name)
     chosen = [each for each in found if _overload(each) == "default"] or found
     if len(chosen) == 1:

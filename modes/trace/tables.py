@@ -18,6 +18,7 @@ from ...subclasses.core.private import (
     keys_of,
     names_of_keys,
     operators_with,
+    require,
 )
 from ...subclasses.logging_tensor.phase import current_phase
 from ...subclasses.logging_tensor.record import describe_call
@@ -66,7 +67,11 @@ def dispatch_keys(tensor: torch.Tensor) -> TensorKeys:
     >>> import torch
     >>> dispatch_keys(torch.ones(2)).keys
     ('CPU', 'ADInplaceOrView', 'AutogradCPU', 'AutocastCPU')
+
+    Raises:
+        UnseenError: this build of torch doesn't show it.
     """
+    require("key sets", "the bits of key sets")
     keys = keys_of(tensor)
     names = names_of_keys(keys)
     return TensorKeys(names, tuple(functionality_of(name) for name in names), bits_of_keys(keys), backend_count())
@@ -125,10 +130,12 @@ def explain_table(op: str) -> Table:
 
     Raises:
         UnknownOperatorError: there is no such operator; the text has near ones.
+        UnseenError: this build of torch doesn't show it.
 
     >>> explain_table("aten::linear")["AutogradCPU"].kernel.value
     'composite implicit kernel'
     """
+    require("dispatch tables")
     name = overload_of(op).name()
     return Table(name, slots_of(name))
 
@@ -138,12 +145,14 @@ def why(op: str, *args: Any, **kwargs: Any) -> Decision:
 
     Raises:
         UnknownOperatorError: there is no such operator; the text has near ones.
+        UnseenError: this build of torch doesn't show it.
 
     >>> import torch
     >>> decision = why("aten::relu", torch.ones(2))
     >>> decision.key, decision.kernel.value
     ('AutogradCPU', 'autograd kernel')
     """
+    require("dispatch tables", "key sets")
     overload = overload_of(op)
     name, table = overload.name(), slots_of(overload.name())
     inputs, keywords = describe_call(args, kwargs)
@@ -160,7 +169,9 @@ def which_ops(key: str) -> list[str]:
 
     Raises:
         UnknownKeyError: there is no such key; the text has near ones.
+        UnseenError: this build of torch doesn't show it.
     """
+    require("what is registered")
     return sorted(operators_with(_checked(key)))
 
 

@@ -12,9 +12,11 @@ from .decision import Decision
 _STYLES = {"call": "bold", "function mode": "magenta", "dispatch mode": "magenta", "class": "cyan"}
 
 
-def tree_of(decisions: Iterable[Decision], keys: bool) -> Tree:
-    """Each decision under the one that made it."""
+def tree_of(decisions: Iterable[Decision], keys: bool, gaps: Iterable[str] = ()) -> Tree:
+    """Each decision under the one that made it; first what could not be seen."""
     root = Tree("decisions of the dispatcher")
+    for gap in gaps:
+        root.add(Text(gap, style="yellow"))
     path: list[tuple[int, Tree]] = [(-1, root)]
     for each in decisions:
         while path[-1][0] >= each.depth:

@@ -62,6 +62,7 @@ from .modules import (
     renew_weak_weights,
     uncompiled,
 )
+from .needs import NEEDS, UnseenError, lacking, require
 from .operators import (
     bridges_to,
     call_of,
@@ -79,6 +80,7 @@ from .scopes import (
     disabled_torch_function,
     dispatch_mode_on_top,
     function_mode_on_top,
+    function_modes,
     function_modes_on_stack,
     metadata_only,
     outside_inference_mode,
@@ -100,12 +102,14 @@ from .tensors import (
 from .trees import map_nested
 
 __all__ = [
+    "NEEDS",
     "TRACERS",
     "FakeTensor",
     "FakeTensorMode",
     "OpOverload",
     "OpOverloadPacket",
     "TorchDispatchMode",
+    "UnseenError",
     "accept_plain_tangents",
     "all_keys",
     "all_operator_names",
@@ -130,6 +134,7 @@ __all__ = [
     "forward_hooks",
     "frames_compiled",
     "function_mode_on_top",
+    "function_modes",
     "function_modes_on_stack",
     "functionality_of",
     "gradient_hooks",
@@ -143,6 +148,7 @@ __all__ = [
     "is_tracing",
     "kernel_at",
     "keys_of",
+    "lacking",
     "load_hooks",
     "make_wrapper",
     "map_nested",
@@ -164,6 +170,7 @@ __all__ = [
     "reference_count",
     "registrations",
     "renew_weak_weights",
+    "require",
     "running_sequence_number",
     "schema_of",
     "set_conj",

@@ -78,7 +78,8 @@ function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 def function_modes_on_stack() -> list[Any]:
     """The active function modes; the last is asked first."""
-    return torch.overrides._get_current_function_mode_stack()
+    modes: list[Any] = torch.overrides._get_current_function_mode_stack()
+    return modes
 
 
 _USUAL, _BRIEF = 1000, 100  # elements that torch prints in full, where nobody has asked for more or fewer
