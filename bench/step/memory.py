@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +26,7 @@ def peak_bytes(step: Callable[[], object]) -> int:
     As torch's CPU allocator says, so with the buffers of compiled code.
     """
     step()  # what is allocated once, such as an optimizer's state, is there then
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    with _silent_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         step()
     alive = most = 0
     for event in profiled.profiler.kineto_results.events():
@@ -31,6 +34,13 @@ def peak_bytes(step: Callable[[], object]) -> int:
             alive += event.nbytes()
             most = max(most, alive)
     return most
+
+
+@contextmanager
+def _silent_profiler() -> Iterator[None]:
+    """Without this the profiler says on stderr that it starts, and that it stops."""
+    with patch.dict(os.environ, {"KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99")}):
+        yield
 
 
 @dataclass(frozen=True)
