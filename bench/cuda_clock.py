@@ -63,5 +63,5 @@ class CudaStopwatch:
                 end.record()
                 events.append((start, end))
             torch.cuda.synchronize(self._device)
-        elapsed = sum(start.elapsed_time(end) for start, end in events)
+        elapsed: float = sum(start.elapsed_time(end) for start, end in events)
         return round(elapsed * NANOSECONDS_PER_MILLISECOND)
