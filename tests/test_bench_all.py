@@ -44,7 +44,7 @@ def found(name: str, draw: Callable[[], Any] = picture) -> Found:
     budgets = [Budget(f"{name} <holds>", summary(0.9), 1.0).to_json(), Budget("breaks", summary(2), 1.0).to_json()]
     figures = [{"name": "add | one", "time_ns": time_ns}]
     data = {"schema": 1, "bench": name, "figures": figures, "budgets": budgets, "gap_lines": [f"{name}: <no> mm"]}
-    return Found(data, [Table("add <µs>", ["", "µs"], [["one", "1.50"]])], {name: draw})
+    return Found(data, [Table("add <µs>", ["", "µs"], [["one", "1.50"]])], {name: draw}, ["a <note>"])
 
 
 def measured(name: str) -> Callable[[Asked, Stretch], Found]:
@@ -344,11 +344,11 @@ def test_the_time_left_goes_by_the_pace_so_far() -> None:
 
 def test_every_bench_of_the_command_line_is_in_the_list() -> None:
     listed = {each.name for each in BENCHES}
-    assert listed >= {"layers", "step", "int8", "modes"}
+    assert listed >= {"selfcheck", "layers", "anatomy", "step", "int8", "modes"}
     from lamina.commands.bench import COMMANDS
 
     assert listed - set(COMMANDS) <= {"anatomy"}, "a part of layers, which has an option for it"
-    assert set(COMMANDS) - listed == {"all", "compare", "readme", "selfcheck"}
+    assert set(COMMANDS) - listed == {"all", "compare", "readme"}
 
 
 def test_the_command_line_hands_on(run: Any, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,12 @@ from lamina.bench.int8.step import INT16, STOCHASTIC
 from lamina.bench.int8.subjects import ours
 from lamina.bench.ours import LOGGING, TRANSPARENT
 from lamina.bench.peers import HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR
+from lamina.bench.step.conditions import MODES as STEP_MODES
+from lamina.bench.step.models import LARGE
 from lamina.bench.whole import compare, readme
 from lamina.bench.whole.comparison import THRESHOLD, Compared, Cost
 from lamina.bench.whole.loading import load
-from lamina.bench.whole.published import INT8_SUBJECTS, OPS, rounded
+from lamina.bench.whole.published import INT8_SUBJECTS, OPS, STEP_SUBJECTS, rounded
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE = {"processor": "one", "cpu_capability": "AVX512", "torch": "2.13.0", "load_average": "0.1"}
@@ -195,7 +197,9 @@ def test_two_clocks_are_refused(files: Any, capsys: pytest.CaptureFixture[str]) 
         ({"schema": 1, "benches": []}, "benches is no object"),
         ({"schema": 1, "bench": "layers"}, "layers has no figures"),
         (bench("layers", {"name": "add"}), "figure 0 of layers lacks its name or its time_ns"),
-        (bench("layers", {"name": "add", "time_ns": {**summary(1), "median": 0}}), "figure 0 of layers lacks"),
+        (bench("layers", {"name": "add", "time_ns": {"median": 1}}), "figure 0 of layers lacks"),
+        (bench("layers", figure("old", 0)), "no figure in common"),
+        (bench("anatomy", figure("old", 1)), "the other none"),
         (whole(bench("layers", figure("mm", 1))), "no figure in common: the one has 3 of layers, 1 of int8, the other"),
     ],
 )
@@ -251,6 +255,16 @@ def int8_bench() -> dict[str, Any]:
     return bench("int8", *figures, *steps)
 
 
+def step_bench() -> dict[str, Any]:
+    figures = [
+        figure(f"MLP | SGD | {mode} | 64 parameters | {subject}", 1e6, to_plain=1.25, added_ns=11_000)
+        | {"width": 16, "layers": 1}
+        for mode in STEP_MODES
+        for subject in STEP_SUBJECTS[:2]
+    ]
+    return bench("step", *figures, figure("large", 1e7, to_plain=1.013) | {"width": LARGE.width, "layers": 1})
+
+
 def marked(*names: str) -> str:
     return "\n".join(f"text\n<!-- bench: {name} -->\nold\n<!-- end of bench: {name} -->\nmore" for name in names)
 
@@ -280,6 +294,16 @@ def test_the_tables_are_written_from_results(house: Path, files: Any) -> None:
     assert text.count("Measured on one (AVX512), PyTorch 2.13.0.") == 2
     assert readme.main([results, str(house / "README.md"), "--check"]) == 0
     assert readme.main([str(house / "bench" / "published.json"), str(house / "README.md"), "--check"]) == 0
+
+
+def test_the_table_of_steps(house: Path, files: Any) -> None:
+    (house / "README.md").write_text(marked("step"))
+    (results,) = files(whole(step_bench(), layers_bench()))
+    assert readme.main([results, str(house / "README.md")]) == 0
+    text = (house / "README.md").read_text()
+    assert "| compiled model | 1.25 | 1.25 | | 11.0 |" in text
+    assert "the compiled step takes 1.01 times as long with one layer" in text
+    assert list(readme.read_published(house / "bench" / "published.json")) == ["step"], "what the README does not show"
 
 
 def test_only_what_the_tables_need_is_published(house: Path, files: Any) -> None:

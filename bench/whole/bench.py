@@ -25,11 +25,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Found:
-    """What a bench measured: its JSON, its tables (budgets apart), and how to draw its pictures, by name."""
+    """What a bench measured: its JSON, its tables (budgets apart), how to draw its pictures, how to read it all."""
 
     data: dict[str, Any]
     tables: list[Table] = field(default_factory=list)
     pictures: dict[str, Callable[[], Canvas]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Stretch:

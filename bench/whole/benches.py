@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..budget import Budget
 from ..gaps import gap_lines
+from ..layers import Options as LayerOptions
+from ..layers import run as run_layers
 from ..tables import BUDGETS, Table
 from ..timing import Settings
 from .bench import Asked, Bench, Found, Measure, Stretch
@@ -49,8 +52,13 @@ def _in_folder(name: str) -> Measure:
     return measure
 
 
+def _layer_options(asked: Asked) -> LayerOptions:
+    clock = time.thread_time_ns if asked.cpu_time else time.perf_counter_ns
+    return LayerOptions(quick=asked.quick, settings=Settings(clock=clock))
+
+
 def _layers(asked: Asked, stretch: Stretch) -> Found:
-    from .. import layers, plot, report
+    from .. import plot, report
     from ..budgets import budgets
     from ..cases import FORWARDS
     from ..results import Results
@@ -58,10 +66,38 @@ def _layers(asked: Asked, stretch: Stretch) -> Found:
     def found(results: Results) -> Found:
         return _found(results, budgets(results), report.tables(results), {"layers": lambda: plot.picture(results)})
 
-    clock = time.thread_time_ns if asked.cpu_time else time.perf_counter_ns
-    options = layers.Options(quick=asked.quick, settings=Settings(clock=clock))
+    options = _layer_options(asked)
     advance = stretch.over(len(options.cases()) + len(FORWARDS))
-    return found(layers.run(options, advance, lambda results: stretch.keep(lambda: found(results))))
+    return found(run_layers(options, advance, lambda results: stretch.keep(lambda: found(results))))
+
+
+def _anatomy(asked: Asked, stretch: Stretch) -> Found:
+    from ..anatomy import bench, plot, report
+    from ..anatomy.results import Anatomies
+
+    def found(results: Anatomies) -> Found:
+        made = _found(results, (), report.tables(results), {"anatomy": lambda: plot.picture(results)})
+        return replace(made, notes=report.explanations(results))
+
+    options = _layer_options(asked)
+    advance = stretch.over(len(options.cases()))
+    return found(bench.measured(options, advance, lambda results: stretch.keep(lambda: found(results))))
+
+
+def _selfcheck(asked: Asked, stretch: Stretch) -> Found:
+    from .. import selfcheck
+
+    def found(results: selfcheck.Results) -> Found:
+        return Found({**results.to_json(), "gap_lines": []}, [results.table()])
+
+    settings = selfcheck.chosen_settings(cpu_time=asked.cpu_time)
+    times = selfcheck.TIMES // (4 if asked.quick else 1)
+    advance = stretch.over(2 * times * len(selfcheck.WORKLOADS))
+    results = selfcheck.measured(settings, times, advance)
+    if results.interrupted:
+        stretch.keep(lambda: found(results))
+        raise KeyboardInterrupt
+    return found(results)
 
 
 def _modes(asked: Asked, stretch: Stretch) -> Found:
@@ -78,7 +114,11 @@ def _modes(asked: Asked, stretch: Stretch) -> Found:
 
 
 BENCHES = (
+    Bench(
+        "selfcheck", "whether the instrument sees a difference where there is one, and only there", 240, 60, _selfcheck
+    ),
     Bench("layers", "one operator under 0 to 4 layers of a tensor subclass, beside its peers", 150, 45, _layers),
+    Bench("anatomy", "where the time of one layer goes, part by part", 120, 40, _anatomy),
     Bench(
         "step",
         "a training step whose weights are wrapped, eager and compiled; its growth",

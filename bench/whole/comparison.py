@@ -102,7 +102,8 @@ def compare(before: Loaded, after: Loaded, threshold: float = THRESHOLD) -> Comp
 
 
 def _named(loaded: Loaded) -> str:
-    counts = [f"{len(data['figures'])} of {name}" for name, data in loaded.benches.items()]
+    names = [bench for bench, _ in loaded.figures]
+    counts = [f"{names.count(name)} of {name}" for name in dict.fromkeys(names)]
     return ", ".join(counts) or "none"
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from .running import SCHEMA
 
 HOW = "Write one with `lamina bench all --out DIR`, or with --json of one bench."
+EXPLANATIONS = ("selfcheck", "anatomy")
+"""Benches that judge the instrument, or take apart what another bench measures: not to be compared between runs."""
 Key = tuple[str, str]
 """The bench, and the figure's name."""
 
@@ -32,8 +34,14 @@ class Loaded:
 
     @property
     def figures(self) -> dict[Key, Mapping[str, Any]]:
-        """All figures."""
-        return {(bench, each["name"]): each for bench, data in self.benches.items() for each in data["figures"]}
+        """The figures that can be compared."""
+        return {
+            (bench, each["name"]): each
+            for bench, data in self.benches.items()
+            if bench not in EXPLANATIONS
+            for each in data["figures"]
+            if each["time_ns"]["median"] > 0
+        }
 
 
 def load(path: Path) -> Loaded:
@@ -69,4 +77,4 @@ def _check(path: Path, bench: object, found: Any) -> None:
 
 
 def _is_summary(found: Any) -> bool:
-    return isinstance(found, dict) and found.get("median", 0) > 0 and len(found.get("interval", ())) == 2
+    return isinstance(found, dict) and "median" in found and len(found.get("interval", ())) == 2

@@ -9,8 +9,9 @@ from ..cases import FORWARDS
 from ..int8.step import INT16, STOCHASTIC
 from ..ours import LOGGING, TRANSPARENT
 from ..peers import HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR
+from ..step.models import LARGE
 from ..subjects import PLAIN
-from .published import INT8_ROWS, INT8_SUBJECTS
+from .published import INT8_ROWS, INT8_SUBJECTS, STEP_SUBJECTS
 
 Published = Mapping[str, Any]
 COLUMNS = {
@@ -22,6 +23,8 @@ COLUMNS = {
     TORCH_LOGGING: "torch's `LoggingTensor`",
     TWO_TENSOR: "torch's `TwoTensor`",
 }
+RULE = "---"
+STEP_HEADS = dict(zip(STEP_SUBJECTS, ("`LoggingTensor`", "4 layers of it", "`ScaledInt8Tensor`"), strict=True))
 
 
 def layers(found: Published) -> str:
@@ -69,11 +72,33 @@ def _int8_name(subject: str) -> str:
     return f'`"{activation}"`' + (f", {packed}" if packed else "")
 
 
+def step(found: Published) -> str:
+    """The table of steps by mode, and the sentence on layers of usual size."""
+    heads = ["", *(STEP_HEADS[each] for each in STEP_SUBJECTS), "µs a parameter and layer"]
+    rows = [
+        [
+            mode,
+            *(_number(each["to_plain"][subject]) for subject in STEP_SUBJECTS),
+            _microseconds(each["added_ns"], missing=""),
+        ]
+        for mode, each in found["modes"].items()
+    ]
+    return (
+        f"{table(heads, rows)}\n\n"
+        f"At hidden size {LARGE.width} and batch {LARGE.batch}, the compiled step takes "
+        f"{_number(found['large'], missing='?')} times as long with one layer of `LoggingTensor` as without."
+        + measured_on(found)
+    )
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    texts = ["|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines]
-    return "\n".join(text.replace("|  |", "| |") for text in texts)
+    lines = [heads, [RULE] * len(heads), *rows]
+    return "\n".join("|" + "|".join(map(_cell, line)) + "|" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text if text == RULE else f" {text} " if text else " "
 
 
 def measured_on(found: Published) -> str:
@@ -96,9 +121,9 @@ def _percent(value: float | None) -> str:
     return "?" if value is None else f"{value:.0%}".replace("%", " %")
 
 
-def _microseconds(nanoseconds: float | None) -> str:
-    return "?" if nanoseconds is None else f"{nanoseconds / 1e3:.1f}"
+def _microseconds(nanoseconds: float | None, *, missing: str = "?") -> str:
+    return missing if nanoseconds is None else f"{nanoseconds / 1e3:.1f}"
 
 
-RENDERERS = {"layers": layers, "int8": int8}
+RENDERERS = {"layers": layers, "int8": int8, "step": step}
 """By bench, as in `published.EXTRACTS`."""

@@ -113,6 +113,8 @@ def _bench(found: Found, canvases: Mapping[str, Canvas]) -> Iterator[str]:
         yield f'<p class="soft">{LEGEND}</p>'
     for number, table in enumerate(found.tables):
         yield f"<details{'' if number else ' open'}><summary>{escape(table.title)}</summary>{_table(table)}</details>"
+    if found.notes:
+        yield f"<details><summary>how to read it</summary>{_list(found.notes)}</details>"
 
 
 def _figure(title: str, canvas: Canvas) -> str:
@@ -138,8 +140,11 @@ def _gaps(whole: Whole, failures: Iterable[str]) -> Iterator[str]:
         yield "<p>Nothing.</p>"
     for name, found in lines.items():
         if found:
-            items = "".join(f"<li>{escape(line)}</li>" for line in found)
-            yield f"<p>{escape(name)}</p><ul>{items}</ul>"
+            yield f"<p>{escape(name)}</p>{_list(found)}"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
 
 
 def _machine(whole: Whole) -> str:

@@ -12,6 +12,11 @@ from ..int8.step import FP32, INT16, STOCHASTIC
 from ..int8.subjects import ours
 from ..ours import LOGGING, TRANSPARENT
 from ..peers import HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR
+from ..step.conditions import MODES as STEP_MODES
+from ..step.measuring import INT8
+from ..step.models import LARGE, MLP
+from ..step.optimizers import SGD
+from ..step.split import PARAMETERS
 from ..subjects import PLAIN
 from .loading import Loaded
 
@@ -24,6 +29,7 @@ INT8_SUBJECTS = (
     *(TORCHAO_WEIGHT_ONLY, TORCHAO_DYNAMIC, ours("float")),
     *(ours(activation, packed=packed) for activation in ("int16", "int8") for packed in (False, True)),
 )
+STEP_SUBJECTS = (f"{LOGGING} x1", f"{LOGGING} x4", f"{INT8} x1")
 
 
 def rounded(value: float | None) -> float | None:
@@ -99,5 +105,19 @@ def _worst_decibels(figures: Figures, names: list[str]) -> float | None:
     return rounded(min(found)) if found else None
 
 
-EXTRACTS = {"layers": layers, "int8": int8}
+def step(loaded: Loaded) -> dict[str, Any]:
+    """A training step with 64 wrapped parameters, and one whose layers are of usual size."""
+    figures = {each["name"]: each for each in loaded.benches["step"]["figures"]}
+    modes = {}
+    for mode in STEP_MODES:
+        of_mode = f"{MLP} | {SGD} | {mode} | {PARAMETERS} parameters"
+        modes[mode] = {
+            "to_plain": {each: median(figures.get(f"{of_mode} | {each}"), "to_plain") for each in STEP_SUBJECTS},
+            "added_ns": median(figures.get(f"{of_mode} | {LOGGING} x1"), "added_ns"),
+        }
+    large = next((each for each in figures.values() if (each["width"], each["layers"]) == (LARGE.width, 1)), None)
+    return {**where(loaded), "parameters": PARAMETERS, "modes": modes, "large": median(large, "to_plain")}
+
+
+EXTRACTS = {"layers": layers, "int8": int8, "step": step}
 """By the bench whose figures they take."""

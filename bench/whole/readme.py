@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         new = rendered(old, blocks)
         if chosen.check:
             return DONE if new == old else _say(f"{chosen.readme} differs from {chosen.results}", DIFFERS)
-        write_whole(published, _as_json(blocks).encode())
+        shown = {match[2] for match in MARK.finditer(old)}
+        write_whole(published, _as_json({name: each for name, each in blocks.items() if name in shown}).encode())
         write_whole(chosen.readme, new.encode())
     except ResultsFileError as error:
         return _say(str(error), REFUSED)

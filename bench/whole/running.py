@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def _marked(bench: Bench, stretch: Stretch, reason: str, details: str = "") -> F
     except Exception as error:  # noqa: BLE001  # half a run may be too little to be summed up
         found = Found(nothing)
         details += f"\nand what it had measured is lost: {reason_of(error)}"
-    return Found({**found.data, "error": reason, "traceback": details}, found.tables, found.pictures)
+    return replace(found, data={**found.data, "error": reason, "traceback": details})
 
 
 def write_results(whole: Whole, path: Path) -> None:
