@@ -1,0 +1,121 @@
+"""A plan: how the results of a call are made of its arguments, without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..core.private import share_storage, storage_id
+from .metadata import Metadata, metadata_of
+
+Args = tuple[Any, ...]
+Find = Callable[[Args, dict[str, Any]], Any]
+Plan = Callable[[Args, dict[str, Any]], Any]
+
+
+class Place(NamedTuple):
+    """An argument that is a tensor: how to find it in a call, and what stood for it when the call was computed."""
+
+    find: Find
+    tensor: torch.Tensor
+    storage: int  # before the call
+
+    @property
+    def moved(self) -> bool:
+        """Whether the call has put it into another storage."""
+        return storage_id(self.tensor) != self.storage
+
+
+def places_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
+    """All tensors among the arguments, also those in lists."""
+    found = [Place(_at(path), tensor, storage_id(tensor)) for path, tensor in _tensors(args, ())]
+    return found + [Place(_named(path), t, storage_id(t)) for path, t in _tensors(dict(kwargs), ())]
+
+
+def _tensors(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _tensors(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(item, (*path, key))
+
+
+def _at(path: tuple[Any, ...]) -> Find:
+    if len(path) == 1:
+        (first,) = path
+        return lambda args, _: args[first]
+    return lambda args, _: _followed(args, path)
+
+
+def _named(path: tuple[Any, ...]) -> Find:
+    return lambda _, kwargs: _followed(kwargs, path)
+
+
+def _followed(value: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def plan_of(result: Any, places: Sequence[Place], make: Callable[[Metadata], Any]) -> Plan:
+    """How to make what ``result`` is, from the arguments that ``places`` find. ``make``: a new tensor of such metadata,
+    in a storage of its own."""
+    return _Planner(places, make).plan(result)
+
+
+class _Planner:
+    def __init__(self, places: Sequence[Place], make: Callable[[Metadata], Any]) -> None:
+        self.places, self.make = places, make
+
+    def plan(self, value: Any) -> Plan:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, (list, tuple)) and any(True for _ in _tensors(value, ())):
+            return self._several(value)
+        return lambda args, kwargs: value
+
+    def _tensor(self, value: torch.Tensor) -> Plan:
+        for place in self.places:
+            if place.tensor is value:
+                return place.find
+        metadata, make = metadata_of(value, value.device), self.make
+        own = storage_id(value)
+        for place in self.places:
+            if place.storage == own:
+                return _viewing(place.find, metadata, make)
+        return lambda args, kwargs: make(metadata)
+
+    def _several(self, values: Any) -> Plan:
+        """Results may share storage with each other: the first of them has it, the others are views of that one."""
+        plans: list[Plan] = []
+        kind = list if isinstance(values, list) else tuple
+        firsts: dict[int, int] = {}
+        sharing: list[tuple[int, int]] = []
+        for index, value in enumerate(values):
+            plans.append(self.plan(value))
+            if isinstance(value, torch.Tensor):
+                first = firsts.setdefault(storage_id(value), index)
+                if first != index and not any(place.storage == storage_id(value) for place in self.places):
+                    sharing.append((index, first))
+
+        def run(args: Args, kwargs: dict[str, Any]) -> Any:
+            made = [plan(args, kwargs) for plan in plans]
+            for index, first in sharing:
+                share_storage(made[index], made[first])
+            return kind(made)
+
+        return run
+
+
+def _viewing(find: Find, metadata: Metadata, make: Callable[[Metadata], Any]) -> Plan:
+    def run(args: Args, kwargs: dict[str, Any]) -> Any:
+        view = make(metadata)
+        share_storage(view, find(args, kwargs))
+        return view
+
+    return run
