@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
+from torch import Tensor
 
 import lamina
 
@@ -34,8 +36,8 @@ def load_subjects() -> dict[str, Subject]:
     """What weights are wrapped in, by name; plain first."""
     logging = next(each for each in load_ours() if each.name == LOGGING)
     # It changes values, so its losses are not plain's; that they fall is checked.
-    quantize, decode = lamina.ScaledInt8Tensor.quantize, lamina.ScaledInt8Tensor.to_plain
-    int8 = Subject(INT8, logging.origin, quantize, decode, max_layers=1, weight_only=True, tolerance=1.0)
+    quantize = lamina.ScaledInt8Tensor.quantize
+    int8 = Subject(INT8, logging.origin, quantize, dequantized, max_layers=1, weight_only=True, tolerance=1.0)
     return {each.name: each for each in (PLAIN, logging, int8, *load_peers())}
 
 
@@ -44,6 +46,12 @@ def trials_of(group: Group, parameters: int, subjects: dict[str, Subject]) -> li
     layers = [(subjects[LOGGING], depth) for depth in range(1, group.layers_at(parameters) + 1)]
     int8 = [(subjects[INT8], 1)] if group.quantized else []
     return [(PLAIN, 0), *layers, *int8]
+
+
+def dequantized(quantized: Any) -> Tensor:
+    """The values of one."""
+    plain: Tensor = quantized.to_plain()
+    return plain
 
 
 def work(options: Options) -> int:

@@ -76,7 +76,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """From and to (batch, tokens, width)."""
         heads = self.attend(_normalized(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(*heads.unbind(), is_causal=True)
+        query, key, value = heads.unbind()
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(mixed.transpose(1, 2).flatten(2))
         added: Tensor = self.narrow(F.gelu(self.widen(_normalized(x))))
         return x + added

@@ -66,7 +66,7 @@ class SplitTrial:
         return self.step.step.loss(*self.step.batch)  # type: ignore[union-attr]
 
     def _both(self) -> None:
-        self._loss().backward()  # type: ignore[no-untyped-call]
+        self._loss().backward()
         self._drop()
 
     def _gradients(self) -> object:
