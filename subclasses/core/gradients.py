@@ -7,6 +7,7 @@ each tensor that requires grad and meets a wrapper of another class gets one hoo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ def dressed(gradient: Any, layers: tuple[Layer, ...]) -> Any:
     """``gradient`` as the type that a tensor with these layers chooses; itself where it is that. Differentiable."""
     if _keeps_class(layers) and not layers[0].cls.can_encode():
         return gradient  # as it comes: nothing says how it would become one of its class
-    if _fits(gradient, layers) and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and _fits(gradient, layers):
         return gradient
     plain = as_plain(gradient)
     if not _keeps_class(layers):
@@ -67,13 +68,37 @@ _library.impl("as_plain", _as_plain, "CompositeImplicitAutograd")
 
 class GradientHook:
     """A hook of a tensor that gives its gradient the type of the tensor's choice, whichever type autograd hands it.
-    Knows the layers of the tensor, not the tensor itself: that would be a cycle, which keeps memory."""
+    Knows the layers of the tensor, not the tensor itself: that would be a cycle, which keeps memory.
+
+    Every step calls it for every wrapped parameter, and nearly always the gradient is of its type already. Seeing that
+    takes 0.4 us, and None, by which torch keeps the gradient, is cheaper than the gradient itself, which torch checks.
+    """
+
+    __slots__ = ("chain", "layers")
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
         self.layers = layers
+        self.chain = tuple(_chain(layers))
 
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        return dressed(gradient, self.layers)  # type: ignore[no-any-return]
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        held: Any = gradient
+        for cls, name in self.chain:
+            if type(held) is not cls:
+                return dressed(gradient, self.layers)  # type: ignore[no-any-return]
+            held = getattr(held, name) if name else None
+        if is_wrapper(held) or torch.compiler.is_compiling():
+            return dressed(gradient, self.layers)  # type: ignore[no-any-return]
+        return None
+
+
+def _chain(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, str | None]]:
+    """The classes of a gradient that fits, the outermost first, each with the name of the tensor inside: None where
+    there are several, of which the class is the judge."""
+    for depth, (cls, _) in enumerate(layers):
+        if not _keeps_class(layers[depth:]):
+            return
+        single = cls.declaration.single
+        yield cls, single.name if single else None
 
 
 def keep_gradient(tensor: torch.Tensor) -> None:
