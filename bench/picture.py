@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 120
-# The same plot gives the same file: no time of day, and names of clip paths that follow from what they clip.
-STEADY = {"svg.hashsalt": "lamina"}
+# The same plot gives the same file: no time of day, and names of clip paths (the salt) that follow from what they clip.
 METADATA = {"png": {}, "svg": {"Date": None}}
 
 
@@ -24,7 +23,7 @@ def picture_bytes(canvas: Figure, kind: str, *, transparent: bool = False) -> by
 
     FigureCanvasAgg(canvas)
     file = io.BytesIO()
-    with rc_context(STEADY):
+    with rc_context({"svg.hashsalt": "lamina"}):
         canvas.savefig(file, format=kind, dpi=DOTS_PER_INCH, transparent=transparent, metadata=METADATA[kind])
     return file.getvalue()
 

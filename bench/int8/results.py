@@ -105,6 +105,7 @@ class Results:
         """
         data = asdict(self)
         del data["steps"]
-        data["figures"] = [{"name": each.name, **asdict(each)} for each in (*self.figures, *self.steps)]
+        found: list[Figure | StepFigure] = [*self.figures, *self.steps]
+        data["figures"] = [{"name": each.name, **asdict(each)} for each in found]
         data["settings"]["clock"] = self.settings.clock.__name__
         return {"schema": SCHEMA, "bench": "int8", **data}

@@ -110,15 +110,16 @@ def _named(loaded: Loaded) -> str:
 def _compared(key: Key, mine: Mapping[str, Any], its: Mapping[str, Any], threshold: float) -> Compared:
     for field, inverted in RATIOS.items():
         if mine.get(field) and its.get(field):
-            costs = (Cost.of(each[field], inverted=inverted) for each in (mine, its))
-            return Compared(*key, f"1 / {field}" if inverted else field, *costs, threshold)
+            before, after = (Cost.of(each[field], inverted=inverted) for each in (mine, its))
+            return Compared(*key, f"1 / {field}" if inverted else field, before, after, threshold)
     return Compared(*key, TIME, Cost.of(mine["time_ns"]), Cost.of(its["time_ns"]), threshold)
 
 
 def differences(before: Loaded, after: Loaded) -> tuple[list[str], list[str]]:
     """Why the runs should not be compared, and what else differs between them: each in words."""
     keys = [key for key in {**before.machine, **after.machine} if key not in PASSING]
-    grave, slight = [], []
+    grave: list[str] = []
+    slight: list[str] = []
     for key in keys:
         mine, its = before.machine.get(key), after.machine.get(key)
         if mine != its:
