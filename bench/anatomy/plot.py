@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = 2
 PANEL_WIDTH, BAR_INCHES, FRAME_INCHES = 6.5, 0.32, 1.1
 COLORS = dict(zip((*PARTS, REST), (*(f"C{number}" for number in range(10)), "navy", "lightgray"), strict=True))
-FAR = 4.0
+FAR = 2.0
 """A bar that is more times as long as the middle one is cut, and its length is written to it."""
 
 
