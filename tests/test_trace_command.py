@@ -69,6 +69,25 @@ def test_an_expression_that_raises_shows_its_error_then_the_trace_so_far() -> No
 
 
 @pytest.mark.parametrize(
+    ("expression", "near"),
+    [("torch.ops.aten.admm(x)", "aten.addmm"), ("torch.addm(x)", "addmm"), ("x.reshap(2)", "reshape")],
+)
+def test_operators_that_do_not_exist_have_near_ones(expression: str, near: str) -> None:
+    run = CliRunner().invoke(app, ["trace", expression, "--shapes", "x=2"])
+    assert run.exit_code == 1
+    first = run.output.splitlines()[0]
+    assert first.startswith("AttributeError: ")
+    assert near in first.partition(". Near: ")[2].split(", ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_an_error_and_the_file_s_name_is_told() -> None:
+    run = CliRunner().invoke(app, [*LINEAR, "--chrome", "/dev/full"])
+    assert run.exit_code == 2
+    assert "--chrome /dev/full: No space left on device" in run.output
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["F.linear(x,"], "does not parse"),
@@ -80,6 +99,12 @@ def test_an_expression_that_raises_shows_its_error_then_the_trace_so_far() -> No
         (["x", "--shapes", "x=2", "--wrap", "y=lamina.LoggingTensor"], "there is no tensor 'y'"),
         (["x", "--shapes", "x=2", "--wrap", "x=lamina.NoSuch"], "has no NoSuch"),
         (["x", "--shapes", "x=2", "--autocast", "int99"], "is no dtype"),
+        (["x", "--shapes", "x=99999999999999x99999999"], "--shapes x=99999999999999x99999999: Storage size"),
+        (["x", "--shapes", "x=2:int64", "--requires-grad", "x"], "--requires-grad x: only Tensors of floating point"),
+        (
+            ["x", "--shapes", "x=2:int64", "--wrap", "x=lamina.ScaledInt8Tensor"],
+            "the dtype of the values is torch.int64",
+        ),
         (["x", "--shapes", "x=2", "--chrome", "/no/such/folder/t.json"], "No such file"),
     ],
 )

@@ -104,6 +104,51 @@ def test_the_computed_key_is_the_one_that_was_chosen(name: str) -> None:
     assert [str(each) for each in seen if each.keys and each.keys.highest != each.key] == []
 
 
+SCOPES: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "a dispatch mode": DispatchLog,
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_the_computed_key_is_the_one_that_was_chosen_in_other_scopes(scope: str) -> None:
+    """Numbers in the place of tensors are among them: under inference_mode C++ makes them tensors without Autograd."""
+    x, w, b = inputs()
+    wrapped = LoggingTensor(w.detach())
+    with SCOPES[scope](), DispatcherTrace() as trace:
+        F.layer_norm(F.linear(x, w, b) / 2 + 1, (600,)).mul_(3)
+        F.linear(x, wrapped, b).cos()
+    seen = [each for each in trace.decisions if each.keys is not None]
+    assert len(seen) > 20
+    assert [str(each) for each in seen if each.keys and each.keys.highest != each.key] == []
+
+
+# What the table writes behind a slot that an alias key filled.
+WRITTEN = {
+    "CompositeImplicitAutograd": "[math kernel]",
+    "CompositeExplicitAutograd": "[default backend kernel]",
+    "Autograd": "[autograd kernel]",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_slot_holds_is_what_the_table_of_torch_says(name: str) -> None:
+    run = CALLS[name]()
+    with DispatcherTrace() as trace:
+        run()
+    seen = [each for each in trace.decisions if each.key is not None]
+    assert {each.source for each in seen} >= {"Autograd", "CPU"}
+    for each in seen:
+        table = torch._C._dispatch_dump_table(each.op).splitlines()
+        (line,) = [text for text in table if text.startswith(f"{each.key}: ")]
+        assert each.slot is not None
+        assert each.slot.where
+        assert f"registered at {each.slot.where} [" in line
+        assert line.endswith(WRITTEN.get(each.source or "", "]"))
+
+
 def test_linear_with_gradients() -> None:
     """Composite at AutogradCPU; inside it t and addmm, each at AutogradCPU, which records, and then at the CPU."""
     x, w, b = inputs()

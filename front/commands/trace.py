@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +14,7 @@ import torch
 import typer
 
 from ..modes.trace import DispatcherTrace
+from ..modes.trace.operators import near_operators
 from ..subclasses.core.wrapper import WrapperTensor
 from .target import load_class
 
@@ -52,7 +56,7 @@ def trace(
         typer.echo(json.dumps(_record(found, error), indent=1))
     else:
         if error is not None:
-            typer.echo(f"{_text(error)}\nThe trace so far:", err=True)
+            typer.echo(f"{_text(error)}{_near(error)}\nThe trace so far:", err=True)
         _show(found, brief, as_tree)
     if error is not None:
         raise typer.Exit(1)
@@ -88,11 +92,13 @@ def _tensors(shapes: list[str], grads: list[str], wraps: list[str]) -> dict[str,
         name, _, target = text.partition("=")
         if name not in made:
             raise typer.BadParameter(f"--wrap {text}: there is no tensor {name!r}; --shapes has {', '.join(made)}")
-        made[name] = _class(target).from_plain(made[name]).detach()
+        with _as_parameter(f"--wrap {text}"):
+            made[name] = _class(target).from_plain(made[name]).detach()
     for name in grads:
         if name not in made:
             raise typer.BadParameter(f"--requires-grad {name}: --shapes has {', '.join(made) or 'no tensor'}")
-        made[name].requires_grad_()
+        with _as_parameter(f"--requires-grad {name}"):
+            made[name].requires_grad_()
     return {**names, **made}
 
 
@@ -107,8 +113,19 @@ def _tensor(text: str) -> tuple[str, torch.Tensor]:
     sizes = [] if shape == "scalar" else shape.split("x")
     if not (equals and name.isidentifier() and all(size.isdecimal() for size in sizes)):
         raise typer.BadParameter(f"{text!r} is no NAME=SHAPE, such as x=2x64, n=scalar or i=3:int64")
-    values = torch.ones([int(size) for size in sizes], dtype=_dtype(dtype or "float32"))
-    return name, torch.randn(values.shape).to(values.dtype) if values.is_floating_point() else values
+    kind = _dtype(dtype or "float32")
+    with _as_parameter(f"--shapes {text}"):
+        values = torch.ones([int(size) for size in sizes], dtype=kind)
+        return name, torch.randn(values.shape).to(kind) if kind.is_floating_point else values
+
+
+@contextmanager
+def _as_parameter(option: str) -> Iterator[None]:
+    """What torch, or a class, says against a value of the command line is an error of that."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -144,6 +161,18 @@ def _written(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise typer.BadParameter(f"--chrome {path}: {error.strerror}") from None
+
+
+def _near(error: Exception) -> str:
+    """Names like the one that torch lacks."""
+    if not isinstance(error, AttributeError):
+        return ""
+    operator = re.match(r"'_OpNamespace' '(\w+)' object has no attribute '(\w+)'", str(error))
+    if operator:
+        near = [name.replace("::", ".") for name in near_operators("::".join(operator.groups()))]
+    else:
+        near = get_close_matches(error.name or "", dir(error.obj), 5)
+    return f". Near: {', '.join(near)}" if near else ""
 
 
 def _text(error: Exception) -> str:

@@ -25,6 +25,8 @@ from ...subclasses.core.private import (
 from .slots import Kernel, Slot
 
 _NUMBER = torch.tensor(0.0, device="cpu")
+with torch.inference_mode():
+    _NUMBER_IN_INFERENCE = torch.tensor(0.0, device="cpu")
 # The trace itself is a key: it stands above all others, and is not shown.
 _OWN = "PythonDispatcher"
 
@@ -73,7 +75,8 @@ def operands(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     arguments = schema_of(op).arguments
     given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(kwargs)
     places = [given.get(argument.name) for argument in arguments if isinstance(argument.type, torch.TensorType)]
-    return found + [_NUMBER] * any(isinstance(value, (int, float, complex)) for value in places)
+    number = _NUMBER_IN_INFERENCE if torch.is_inference_mode_enabled() else _NUMBER
+    return found + [number] * any(isinstance(value, (int, float, complex)) for value in places)
 
 
 def key_sets(tensors: Iterable[torch.Tensor], slots: Mapping[str, Slot]) -> KeySets:

@@ -32,7 +32,7 @@ def overload_of(name: str) -> OpOverload:
     chosen = [each for each in found if _overload(each) == "default"] or found
     if len(chosen) == 1:
         return _resolved(chosen[0])
-    raise UnknownOperatorError(name, [written(each) for each in found] or _near(name))
+    raise UnknownOperatorError(name, [written(each) for each in found] or near_operators(name))
 
 
 def named(name: str) -> list[str]:
@@ -73,7 +73,8 @@ def _resolved(name: str) -> OpOverload:
     return found
 
 
-def _near(name: str) -> list[str]:
+def near_operators(name: str) -> list[str]:
+    """Operators with a similar name."""
     namespace, base, _ = _split(name)
     bases = {f"{_split(each)[0]}::{_split(each)[1]}" for each in all_operator_names()}
     near = partial(get_close_matches, n=5, cutoff=0.6)
