@@ -332,7 +332,11 @@ def test_the_parts_of_a_bench_make_its_stretch_full() -> None:
     for doing in "abcd":  # one more than was announced
         advance(doing)
     stretch.finish()
-    assert told == [("one: a", 3), ("one: b", 3), ("one: c", 3), ("one: d", 0), ("one", 0)]
+    assert told == [("one: a", 0), ("one: b", 3), ("one: c", 3), ("one: d", 3), ("one", 0)]
+    advance = Stretch("two", 9, lambda doing, by: told.append((doing, by))).over(1)
+    for doing in "abc":
+        advance(doing)
+    assert told[5:] == [("two: a", 0), ("two: b", 9), ("two: c", 0)], "no more than the whole"
 
 
 def test_the_time_left_goes_by_the_pace_so_far() -> None:

@@ -42,10 +42,13 @@ class Stretch:
         self.so_far: Callable[[], Found] | None = None
 
     def over(self, parts: float) -> Callable[..., None]:
-        """The function that a bench of so many parts calls: what is at work, and how many parts are done (one)."""
+        """The function that a bench of so many parts calls as it begins some: what is at work, and how many (one)."""
+        begun = 0.0
 
         def advance(doing: str, by: float = 1) -> None:
-            self._move(doing, min(self.seconds * by / max(parts, 1), self.seconds - self.done))
+            nonlocal begun
+            self._move(doing, min(self.seconds * begun / max(parts, 1), self.seconds - self.done))
+            begun = by
 
         return advance
 

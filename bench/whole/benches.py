@@ -115,17 +115,17 @@ def _modes(asked: Asked, stretch: Stretch) -> Found:
 
 BENCHES = (
     Bench(
-        "selfcheck", "whether the instrument sees a difference where there is one, and only there", 240, 60, _selfcheck
+        "selfcheck", "whether the instrument sees a difference where there is one, and only there", 200, 40, _selfcheck
     ),
-    Bench("layers", "one operator under 0 to 4 layers of a tensor subclass, beside its peers", 150, 45, _layers),
-    Bench("anatomy", "where the time of one layer goes, part by part", 120, 40, _anatomy),
+    Bench("layers", "one operator under 0 to 4 layers of a tensor subclass, beside its peers", 120, 40, _layers),
+    Bench("anatomy", "where the time of one layer goes, part by part", 70, 20, _anatomy),
     Bench(
         "step",
         "a training step whose weights are wrapped, eager and compiled; its growth",
         500,
-        120,
+        90,
         _in_folder("step"),
     ),
     Bench("int8", "a linear layer with int8 weights, and a training step with them", 540, 60, _in_folder("int8")),
-    Bench("modes", "what logs, counters and guards add to an operator", 15, 5, _modes),
+    Bench("modes", "what logs, counters and guards add to an operator", 25, 6, _modes),
 )
