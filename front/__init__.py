@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import conformance, modes
+from .modes import RealTensorError
 from .subclasses.core.errors import (
     CodecError,
     DataDependentError,
@@ -32,6 +33,7 @@ from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.wrapper import WrapperTensor
+from .subclasses.fake_like import FakeLikeTensor
 from .subclasses.interop import (
     CheckpointError,
     MissingTensorsError,
@@ -93,6 +95,7 @@ __all__ = [
     "DataDependentError",
     "DataSwapError",
     "DeclarationError",
+    "FakeLikeTensor",
     "Fallback",
     "FallbackError",
     "FunctorchError",
@@ -129,6 +132,7 @@ __all__ = [
     "PlainOnlyError",
     "ProductError",
     "QuantizationError",
+    "RealTensorError",
     "RegistrationError",
     "ReplacedWarning",
     "RuleConflictError",

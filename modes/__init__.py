@@ -3,6 +3,7 @@
 from ..subclasses.logging_tensor import logged_backend
 from .compiled_code import CompiledRegionWarning
 from .dispatch_log import DispatchLog
+from .fake import FakeLikeMode, RealTensorError
 from .function_log import FunctionLog
 from .log_diff import LogDifference, diff_logs
 from .memory_log import MemoryLog
@@ -14,6 +15,7 @@ __all__ = [
     "CompiledRegionWarning",
     "DispatchLog",
     "DispatcherTrace",
+    "FakeLikeMode",
     "FunctionLog",
     "LogDifference",
     "MemoryLog",
@@ -23,6 +25,7 @@ __all__ = [
     "NonFiniteError",
     "NonFiniteWarning",
     "OpCounter",
+    "RealTensorError",
     "diff_logs",
     "dispatch_keys",
     "explain_table",

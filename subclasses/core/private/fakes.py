@@ -1,7 +1,41 @@
-"""Torch's own fake tensors: metadata without values. Their module is private; ``torch.export`` has no door to them."""
+"""Torch's own fake tensors: metadata without values. Their module is private; ``torch.export`` has no door to them. And
+the place that torch keeps for a mode that makes tensors fake."""
 
 from __future__ import annotations
 
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["FakeTensor", "FakeTensorMode"]
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._device import _device_constructors
+
+__all__ = [
+    "FAKE_SLOT",
+    "FakeTensor",
+    "FakeTensorMode",
+    "factory_functions",
+    "only_lift_cpu_tensors",
+    "put_in_slot",
+    "take_from_slot",
+]
+
+# The place below all users' modes. Where it is taken, factories don't initialize the device that they name.
+FAKE_SLOT: Any = torch._C._TorchDispatchModeKey.FAKE
+take_from_slot: Callable[[Any], Any] = torch._C._unset_dispatch_mode
+put_in_slot: Callable[[Any], None] = torch._C._set_dispatch_mode
+
+
+def only_lift_cpu_tensors(on: bool) -> bool:
+    """Whether ``torch.tensor(data, device=...)`` makes a tensor on the CPU first, and shows to the modes that, and how
+    it is moved. Also has torch accept "cuda" where there is none. Returns what was before."""
+    before: bool = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(on)
+    if on:
+        torch._C._ensureCUDADeviceGuardSet()
+    return before
+
+
+def factory_functions() -> frozenset[Any]:
+    """The public functions whose result is where ``torch.set_default_device`` says."""
+    return frozenset(_device_constructors())

@@ -1,0 +1,6 @@
+"""FakeLikeMode: a scope in which tensors have metadata and a claimed device, and no data."""
+
+from .errors import RealTensorError
+from .mode import FakeLikeMode
+
+__all__ = ["FakeLikeMode", "RealTensorError"]

@@ -1,0 +1,111 @@
+"""FakeLikeMode: inside, factories make FakeLikeTensors, and real tensors don't mix with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ...subclasses.core.fields import tensors_in
+from ...subclasses.core.private import (
+    FAKE_SLOT,
+    TRACERS,
+    TorchDispatchMode,
+    never_compile,
+    only_lift_cpu_tensors,
+    put_in_slot,
+    take_from_slot,
+)
+from ...subclasses.core.schema import facts_of
+from ...subclasses.fake_like import FakeLikeTensor
+from .arrivals import Arrivals
+from .functions import Functions
+
+META = torch.device("meta")
+
+
+class FakeLikeMode(TorchDispatchMode):
+    """Inside, factories and module constructors make ``FakeLikeTensor``s: metadata and a claimed device, and no data.
+
+    A 0-dimensional CPU tensor that ``torch.tensor(number)`` makes stays real: it mixes with any device, as ever, and an
+    optimizer reads its step from one. Other tensors with data are refused.
+
+    Args:
+        device: what factories claim that name none; None: torch's own default. Need not exist on this machine.
+        convert: turn real tensors that come in into FakeLikeTensors, instead of refusing them.
+
+    Raises:
+        RealTensorError: a tensor with data comes in.
+
+    >>> with FakeLikeMode("cuda"):
+    ...     layer = torch.nn.Linear(4096, 4096, dtype=torch.bfloat16)
+    >>> layer.weight.device
+    device(type='cuda', index=0)
+    """
+
+    def __init__(self, device: Any = None, *, convert: bool = False) -> None:
+        super().__init__()
+        self._mode_key = FAKE_SLOT
+        self.device = None if device is None else torch.device(device)
+        self.convert = convert
+        self._functions = Functions(self.device)
+        self._arrivals = Arrivals(convert)
+        self._before: tuple[Any, bool] | None = None
+
+    def __enter__(self) -> FakeLikeMode:
+        if self._before is not None:
+            raise RuntimeError("this FakeLikeMode is on already. Make a second FakeLikeMode.")
+        self._before = take_from_slot(FAKE_SLOT), only_lift_cpu_tensors(True)
+        super().__enter__()
+        self._functions.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._functions.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
+        outer, lifting = self._before or (None, False)
+        self._before = None
+        only_lift_cpu_tensors(lifting)
+        if outer is not None:
+            put_in_slot(outer)
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """As torch's own FakeTensorMode: a part of the machinery, which does not keep torch from compiling."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        for kind in types:
+            if kind is not FakeLikeTensor and not issubclass(kind, TRACERS):
+                return NotImplemented
+        args, kwargs, fakes = self._arrivals.admit(func, args, kwargs or {})
+        if fakes:
+            return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
+        if any(True for _ in tensors_in((args, kwargs))) and not _goes_away(args, kwargs):  # numbers alone
+            return self._arrivals.leave(func(*args, **kwargs))
+        return self._made(func, args, kwargs)
+
+    def _made(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if func.namespace == "profiler" or not any(r.tensor for r in facts_of(func).results):
+            return func(*args, **kwargs)
+        if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
+            kwargs = {**kwargs, "device": self._functions.claim or META}
+        return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
+
+
+def _goes_away(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the call makes something that is not on the CPU."""
+    return any(isinstance(value, torch.device) and value.type != "cpu" for value in (*args, *kwargs.values()))
+
+
+never_compile(FakeLikeMode.__torch_dispatch__)
