@@ -48,14 +48,23 @@ class OpCosts:
         self._lock = threading.Lock()
         self.without_formula: set[str] = set()
 
-    def add(self, place: Place, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Count one call."""
+    def add(
+        self,
+        place: Place,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        nbytes: int | None = None,
+    ) -> Cost:
+        """Count one call, and return what it costs. ``nbytes``: where the caller knows better which bytes move."""
         flops = _flops(func, args, kwargs, result)
         if flops is None:
             self.without_formula.add(place.op)
-        cost = Cost(1, flops or 0, _nbytes((args, dict(kwargs), result)))
+        cost = Cost(1, flops or 0, _nbytes((args, dict(kwargs), result)) if nbytes is None else nbytes)
         with self._lock:
             self._costs.setdefault(place, Cost()).__iadd__(cost)
+        return cost
 
     @property
     def total(self) -> Cost:

@@ -23,6 +23,13 @@ def running_sequence_number() -> int | None:
     return None if node is None else node._sequence_nr()
 
 
+def running_node() -> str | None:
+    """The name of the autograd node whose backward runs in this thread, such as ``AccumulateGrad``; None between nodes,
+    where the engine adds up gradients, and outside of a backward."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else str(node.name()).rpartition("::")[2]
+
+
 def backward_context() -> contextvars.Context | None:
     """The context of the thread that called ``backward()``: torch hands it to the device threads that it works with."""
     if not torch._C._is_key_in_tls("context"):

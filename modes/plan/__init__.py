@@ -1,0 +1,8 @@
+"""Plans of training steps: memory, operations and time, before there is a machine to run them on."""
+
+from .devices import DEVICES, Device, UnknownDeviceError
+from .ledger import CATEGORIES, Step
+from .plan import Plan
+from .step import plan_step
+
+__all__ = ["CATEGORIES", "DEVICES", "Device", "Plan", "Step", "UnknownDeviceError", "plan_step"]

@@ -1,0 +1,159 @@
+"""The ledger of a step: which storages came and went, in order, and what each of them was."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from ...subclasses.core.fields import inner_tensors, is_wrapper
+from ...subclasses.core.private import strided_parts
+from ...subclasses.fake_like import FakeLikeTensor
+
+PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
+ACTIVATIONS, INPUTS, TEMPORARIES = "activations", "inputs and buffers", "temporaries"
+CATEGORIES = (PARAMETERS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, TEMPORARIES)
+"""What a storage was, in its whole life: the first of these that is true of it.
+
+*Parameters*: an ``nn.Parameter`` uses it. *Gradients*: autograd accumulates the gradient of a leaf in it. *Optimizer
+state*: it is in the state of an optimizer after a step. *Activations*: made in the forward (or in a forward that is
+computed anew for the backward), and used by the backward. *Inputs and buffers*: buffers of modules, what was there
+before the step and is none of the others, and what the step makes of no other tensor outside of modules, such as its
+batch. *Temporaries*: the rest, with what the program itself holds on to.
+"""
+
+
+class Step(NamedTuple):
+    """One operator of the step."""
+
+    index: int
+    op: str
+    phase: str
+    module: str | None
+    site: str | None
+
+
+class Block:
+    """A storage: its device, and what is known of it. ``made``: the index of the operator that made it, -1:
+    before. ``first``: its bytes then, before it was resized."""
+
+    __slots__ = ("category", "device", "first", "made", "nbytes", "recorded", "saved")
+
+    def __init__(self, nbytes: int, device: torch.device, made: int, recorded: str) -> None:
+        self.nbytes, self.device, self.made, self.recorded = nbytes, device, made, recorded
+        self.first = nbytes
+        self.category: str | None = None
+        self.saved = False
+
+    @property
+    def kind(self) -> str:
+        """One of CATEGORIES."""
+        return self.category or (ACTIVATIONS if self.saved else TEMPORARIES)
+
+
+class Event(NamedTuple):
+    """A block comes (bytes above 0) or goes, while the operator of that index runs or after it."""
+
+    index: int
+    block: Block
+    nbytes: int
+
+
+class _Reference(weakref.ref[Any]):
+    __slots__ = ("key",)
+    key: int
+
+
+class Ledger:
+    """Blocks by storage, and their events in order. What is alive is known by weak references alone."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.before: list[Block] = []
+        self.index = -1
+        self._blocks: dict[int, tuple[Block, _Reference]] = {}
+        self._lock = threading.RLock()
+        self._sum: tuple[Block, Block, int] | None = None
+        self._closed = False
+
+    def blocks(self, tensor: torch.Tensor, recorded: str | None = None) -> Iterator[Block]:
+        """The blocks that hold a tensor, wrappers taken apart. ``recorded``: how new ones come to be; None: they were
+        there before."""
+        for leaf in leaves(tensor):
+            storage = leaf.untyped_storage()
+            nbytes = storage.nbytes()
+            with self._lock:
+                known = self._blocks.get(id(storage))
+                if known is not None and known[0].nbytes == nbytes:
+                    yield known[0]
+                elif known is not None:
+                    yield self._resized(known[0], nbytes)
+                elif nbytes:
+                    yield self._new(storage, leaf.device, recorded)
+
+    def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None) -> Block:
+        block = Block(storage.nbytes(), device, -1 if recorded is None else self.index, recorded or "")
+        reference = _Reference(storage, self._freed)
+        reference.key = id(storage)
+        self._blocks[reference.key] = block, reference
+        if recorded is None:
+            block.category = INPUTS
+            self.before.append(block)
+        else:
+            self.events.append(Event(self.index, block, block.nbytes))
+        return block
+
+    def _resized(self, block: Block, nbytes: int) -> Block:
+        self.events.append(Event(self.index, block, -block.nbytes))
+        block.nbytes = nbytes
+        self.events.append(Event(self.index, block, nbytes))
+        return block
+
+    def _freed(self, reference: _Reference) -> None:
+        with self._lock:
+            block, _ = self._blocks.pop(reference.key)
+            if self._closed:
+                return
+            event = Event(self.index, block, -block.nbytes)
+            if self._sum is not None and self._sum[0] is block and self.events[self._sum[2]].index == self.index:
+                self.events.insert(self._sum[2], event)
+                self._sum = None
+            else:
+                self.events.append(event)
+
+    def summed(self, total: Block, first: Block) -> None:
+        """The engine of autograd has added a gradient to ``first``, of which it may hold the last reference: then it
+        adds in place for plain tensors, while for others, and under any mode, it makes a new one. If ``first`` is freed
+        before another operator runs, it was that case: the sum takes its place."""
+        place = len(self.events) - 1
+        if total is not first and place >= 0 and self.events[place].block is total:
+            self._sum = first, total, place
+
+    def next(self) -> int:
+        """Another operator begins: its index."""
+        self._sum = None
+        self.index += 1
+        return self.index
+
+    def close(self) -> None:
+        """What is freed from now on is no part of the step."""
+        self._closed = True
+
+    @property
+    def alive(self) -> list[Block]:
+        """The blocks that are there now."""
+        return [block for block, _ in self._blocks.values()]
+
+
+def leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that own storage, real or claimed: wrappers taken apart as far as FakeLikeTensors."""
+    if isinstance(tensor, FakeLikeTensor):
+        yield tensor
+    elif is_wrapper(tensor):
+        for inner in inner_tensors(tensor):
+            yield from leaves(inner)
+    else:
+        yield from strided_parts(tensor)

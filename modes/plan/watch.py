@@ -1,0 +1,139 @@
+"""Watches a step as it runs under FakeLikeMode: fills the ledger, and counts what operators cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from ...subclasses.core.call_site import call_site
+from ...subclasses.core.fields import tensors_in
+from ...subclasses.core.private import OpOverload, running_node
+from ...subclasses.core.schema import facts_of
+from ...subclasses.logging_tensor import current_phase
+from ...subclasses.logging_tensor.module_path import module_path
+from ...subclasses.logging_tensor.phase import unwatch_optimizers, watch_optimizers
+from ...subclasses.logging_tensor.record import Phase, joined, name_of
+from ..dispatch_mode import WatchingDispatchMode
+from ..op_costs import dtype_of
+from .costs import StepCosts
+from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step
+
+BEFORE_AND_MADE = "forward"
+_ADD = torch.ops.aten.add.Tensor
+
+
+class StepWatch(WatchingDispatchMode):
+    """``known``: modules, optimizers and tensors that are there before. ``progress``: called after each operator."""
+
+    _sees_of_compiled = "the buffers that the compiled code asks for, and no place in your program"
+
+    def __init__(self, known: Sequence[Any], progress: Callable[[Step], object] | None = None) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.steps: list[Step] = []
+        self.costs = StepCosts()
+        self._known: Sequence[Any] = known
+        self._progress = progress
+        self._hooks: list[RemovableHandle] = []
+
+    def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        path, phase = module_path(makes_nodes=True), current_phase()
+        index = self.ledger.next()
+        step = Step(index, joined(*name_of(func)), phase, path, call_site())
+        self.steps.append(step)
+        given = [*tensors_in((args, dict(kwargs)))]
+        for tensor in given:
+            self._given(tensor, phase)
+        result = run(*args, **kwargs)
+        node = running_node() if phase == "backward" else None
+        made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase))]
+        if node == "AccumulateGrad":
+            for block in made:
+                _mark(block, GRADIENTS)
+        elif not given and path is None and phase == "forward":
+            for block in made:
+                _mark(block, INPUTS)
+        elif phase == "backward" and node is None and func is _ADD and len(given) == 2 and made:
+            self.ledger.summed(made[0], next(self.ledger.blocks(given[0])))
+        self._count(step, func, args, kwargs, result, phase)
+        return result
+
+    def _given(self, tensor: torch.Tensor, phase: Phase) -> None:
+        is_parameter = isinstance(tensor, nn.Parameter)
+        for block in self.ledger.blocks(tensor):
+            if is_parameter:
+                block.category = PARAMETERS
+            elif phase == "backward" and _was_saved(block):
+                block.saved = True
+
+    def _how(self, phase: Phase) -> str:
+        return "anew" if phase == "backward" and torch.is_grad_enabled() else phase
+
+    def _count(
+        self, step: Step, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, phase: Phase
+    ) -> None:
+        facts = facts_of(func) if isinstance(func, OpOverload) else None
+        self.costs.add(step, func, facts, args, kwargs, result, dtype_of(args, result), phase)
+        if self._progress is not None:
+            self._progress(step)
+
+    def mark(self, values: Any, category: str) -> None:
+        """Whatever tensors there are in ``values``: of that category, unless one that stands before it is known."""
+        for tensor in tensors_in(values):
+            for block in self.ledger.blocks(tensor):
+                _mark(block, category)
+
+    def _known_before(self, value: Any) -> None:
+        if isinstance(value, nn.Module):
+            self.mark(list(value.parameters()), PARAMETERS)
+            self.mark([p.grad for p in value.parameters()], GRADIENTS)
+            self.mark(list(value.buffers()), INPUTS)
+        elif isinstance(value, Optimizer):
+            self._of_optimizer(value)
+        else:
+            self.mark(value, INPUTS)
+
+    def _of_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            self.mark(list(group["params"]), PARAMETERS)
+            self.mark([p.grad for p in group["params"]], GRADIENTS)
+        self.mark([list(state.values()) for state in optimizer.state.values()], STATE)
+
+    def _begin(self) -> None:
+        for value in self._known:
+            self._known_before(value)
+        self._known = ()
+        watch_optimizers()
+        self._hooks = [
+            register_module_parameter_registration_hook(lambda module, name, value: self.mark(value, PARAMETERS)),
+            register_module_buffer_registration_hook(lambda module, name, value: self.mark(value, INPUTS)),
+            register_optimizer_step_pre_hook(self._of_optimizer),
+            register_optimizer_step_post_hook(self._of_optimizer),
+        ]
+
+    def _end(self, *, raising: bool) -> None:  # noqa: ARG002 - nothing to complete, so nothing to raise
+        for hook in self._hooks:
+            hook.remove()
+        unwatch_optimizers()
+        self.ledger.close()
+
+
+def _mark(block: Block, category: str) -> None:
+    """What is known of a block stays, but for what only says that it was there."""
+    if block.category in (None, INPUTS):
+        block.category = category
+
+
+def _was_saved(block: Block) -> bool:
+    """Whether its use by the backward that runs means that autograd kept it: it comes from the forward, or from one
+    that ran anew inside the backward, with gradients."""
+    return block.recorded == "forward" or (block.recorded == "anew" and not torch.is_grad_enabled())
