@@ -46,13 +46,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def tables(results: Results) -> list[Table]:
     """All tables of a run, in reading order."""
-    ops = list(dict.fromkeys(each.op for each in (*results.figures, *results.gaps)))
+    ops = list(dict.fromkeys(each.op for each in results.tried()))
     made = [table for op in ops for table in (_layers_table(results, op), _circumstances_table(results, op))]
     return [table for table in (*made, _shares_table(results), _budgets_table(results)) if table.rows]
 
 
 def _layers_table(results: Results, op: str) -> Table:
-    tried = [each for each in (*results.figures, *results.gaps) if each.op == op]
+    tried = results.tried(op)
     depths = sorted({each.layers for each in tried if each.circumstance == EAGER.name} - {0})
     subjects = [name for name in results.subjects if any(each.subject == name for each in tried)]
     rows = [_layers_row(results, op, subject, depths) for subject in subjects]
@@ -75,7 +75,7 @@ def _layers_row(results: Results, op: str, subject: str, depths: list[int]) -> l
 
 
 def _circumstances_table(results: Results, op: str) -> Table:
-    tried = [each for each in (*results.figures, *results.gaps) if each.op == op and each.circumstance != EAGER.name]
+    tried = [each for each in results.tried(op) if each.circumstance != EAGER.name]
     subjects = [name for name in results.subjects if any(each.subject == name for each in tried)]
     rows = []
     for circumstance in dict.fromkeys(each.circumstance for each in tried):

@@ -82,6 +82,11 @@ class Results:
         found = (each for each in self.figures if (each.op, each.subject, each.layers, each.circumstance) == key)
         return next(found, None)
 
+    def tried(self, op: str | None = None) -> list[Figure | Gap]:
+        """What was measured, of one op or of all, and what was not."""
+        tried: list[Figure | Gap] = [*self.figures, *self.gaps]
+        return [each for each in tried if op in (None, each.op)]
+
     def gap(self, op: str, subject: str, layers: int, circumstance: str = EAGER.name) -> Gap | None:
         """The reason why there is no figure of these conditions; None where there is one, or nobody asked for it."""
         key = (op, subject, layers, circumstance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,17 @@ def summary(value: float) -> Summary:
 
 
 def figure(op: str, subject: str, layers: int, nanoseconds: float) -> Figure:
-    return Figure(f"{op} | {subject} | {layers}", op, subject, layers, "eager", summary(nanoseconds), None, None, (nanoseconds,) * 3)
+    return Figure(
+        f"{op} | {subject} | {layers}",
+        op,
+        subject,
+        layers,
+        "eager",
+        summary(nanoseconds),
+        None,
+        None,
+        (nanoseconds,) * 3,
+    )
 
 
 # The gate: nothing is timed that is not first checked equal
@@ -238,7 +249,18 @@ def test_all_depths_and_circumstances_are_there(results: Results) -> None:
 def test_the_json_has_its_schema(results: Results) -> None:
     data = json.loads(as_json(results))
     assert (data["schema"], data["bench"]) == (1, "layers")
-    parts = {"machine", "settings", "subjects", "asked_for", "figures", "slopes", "shares", "gaps", "absences", "budgets"}
+    parts = {
+        "machine",
+        "settings",
+        "subjects",
+        "asked_for",
+        "figures",
+        "slopes",
+        "shares",
+        "gaps",
+        "absences",
+        "budgets",
+    }
     assert set(data) == parts | {"schema", "bench"}
     assert data["settings"]["clock"] == "perf_counter_ns"
     one = data["figures"][0]
@@ -302,8 +324,11 @@ def test_shares_of_a_forward() -> None:
     assert results.shares[0].dispatch_share == summary(0.0)
 
 
-def test_the_command_prints_json_alone_on_stdout(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_prints_json_alone_on_stdout(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plot = tmp_path / "t.png"
+    monkeypatch.setattr("lamina.bench.layers.Settings", lambda clock: replace(BRIEF, clock=clock))
     assert main(["--op", "t", "--layers", "1", "--quick", "--cpu-time", "--json", "--plot", str(plot)]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out)["settings"]["clock"] == "thread_time_ns"

@@ -171,6 +171,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cls, "_generated", counted)
         cls._table.refresh()
     monkeypatch.setattr(unwrap, "share_storage", counting("alias", unwrap.share_storage))
+    monkeypatch.setattr(entries, "share_storage", counting("alias", entries.share_storage))
     monkeypatch.setattr(floor, "hold", counting("wrap", floor.hold))
     monkeypatch.setattr(floor, "share_storage", counting("alias", floor.share_storage))
 

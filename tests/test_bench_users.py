@@ -114,7 +114,7 @@ def test_the_exit_status_tells_of_a_refusal(module: str, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert "Refused, so not timed" in shown
     assert "Held: add: WrongResultError: wrong result: off by" in shown
-    assert [line.split()[:2] for line in shown.splitlines() if line.startswith("Held ")][0] == ["Held", "wrong"]
+    assert next(line.split()[:2] for line in shown.splitlines() if line.startswith("Held ")) == ["Held", "wrong"]
     assert main([*quick, "--op", "mm", "--json"]) == 0
     gaps = json.loads(capsys.readouterr().out)["gaps"]
     assert ("mm", "Held", "lacking") in [(gap["op"], gap["subject"], gap["kind"]) for gap in gaps]

@@ -11,7 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ...subclasses.core import unwrap
+from ...subclasses.core.geometry import carry_bits
 from ...subclasses.core.policy import Fallback
+from ...subclasses.core.private import share_storage
 from ...subclasses.core.resolver import resolve
 from ...subclasses.core.schema import facts_of
 from ...subclasses.core.table import Entry, How
@@ -34,7 +36,7 @@ def add_look_up(site: Site, plan: Plan) -> None:
     empty = _empty_entry(cls, op)
     plan.add(site.variant(LOOK_UP, _in_table(cls, empty)))
     plan.parts.append(Part(LOOK_UP, (LOOK_UP,), (NOTHING, STAND_IN)))
-    if cls.around.__func__ is not WrapperTensor.around.__func__:
+    if "around" in cls._own_names:
         watched = _empty_entry(cls, op)
         watched.run = cls.around(op, stand_in)
         plan.add(site.variant(OBSERVING, _in_table(cls, watched)))
@@ -109,7 +111,7 @@ class _Steps:
 
     def wrapping(self, *, share: bool) -> Scope:
         """Nothing stands in but for the last step: the outer tensor is made, none is handed back."""
-        make, share_storage, carry_bits = self.cls._generated.rewrap, unwrap.share_storage, unwrap.carry_bits
+        make = self.cls._generated.rewrap
 
         def wrap(cls: Any, like: Any, inner: Any) -> None:
             make(cls, like, inner)

@@ -118,7 +118,8 @@ class Site:
         """What the handler calls for its answer."""
         if not self.arrival:
             return [(self.trial.case.function, self.args, {})]
-        with self.trial.scope(), _Calls() as calls:
+        calls = _Calls()
+        with self.trial.scope(), calls:
             self.owner.__torch_dispatch__(*self.arrival)
         return calls.made
 
@@ -127,7 +128,7 @@ class _Calls(TorchDispatchMode):
     """What is called while this is on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.made: list[Call] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
