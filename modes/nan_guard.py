@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import torch
 
+from ..subclasses.core.call_site import call_site
 from ..subclasses.core.fields import leaf_tensors, tensors_in
 from ..subclasses.core.private import OpOverload, strided_parts
 from ..subclasses.core.schema import facts_of, value_of
 from ..subclasses.logging_tensor.module_path import module_path
 from ..subclasses.logging_tensor.phase import current_phase, unwatch_optimizers, watch_optimizers
 from ..subclasses.logging_tensor.record import Phase, describe_call, joined, name_of, text_of
-from .call_site import call_site
 from .dispatch_mode import WatchingDispatchMode
 
 OnFound = Literal["raise", "warn", "keep"]

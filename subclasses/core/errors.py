@@ -130,7 +130,20 @@ class UnevenShardingError(LaminaError, RuntimeError):
 
 
 class DataDependentError(LaminaError, RuntimeError):
-    """An operator needs values where there are none."""
+    """An operator needs values where there are none. ``site``: the line of the program that asked; None if unknown."""
+
+    def __init__(self, op: object, operands: str, site: str | None, advice: str) -> None:
+        self.op, self.site, self.advice = op, site, advice
+        where = f" at {site}" if site else ""
+        super().__init__(f"{op}{where} needs values, and {operands} has none. {advice}")
+
+
+class MissingFakeKernelError(LaminaError, NotImplementedError):
+    """Nothing says which metadata an operator's results have."""
+
+    def __init__(self, op: object, problem: str, advice: str) -> None:
+        self.op = op
+        super().__init__(f"{op} {problem}. {advice}")
 
 
 class RuleResultError(LaminaError, RuntimeError):

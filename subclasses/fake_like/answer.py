@@ -7,50 +7,88 @@ from typing import Any
 
 import torch
 
+from ..core.errors import LayoutError
+from ..core.fields import tensors_in
 from ..core.private import OpOverload
-from ..core.schema import facts_of
+from ..core.schema import OpFacts, facts_of, value_of
 from ..core.unwrap import counting_versions, where_views_work
+from .cache import replays
+from .corrections import check, corrected
 from .geometry import follow
 from .metadata import Metadata
 from .oracle import META as _NOWHERE
 from .oracle import Oracle, claim_of
 from .plan import Plan, places_in, plan_of
-from .signature import UntellableError, signature
+from .refusals import translated
+from .signature import UntellableError, signature, state_that_decides
 
 Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata], Any]) -> Run:
     """``traced`` answers where PyTorch traces."""
-    plans: dict[Any, Plan] = {}
-    any_float = torch.Tag.pointwise in op.tags or op.name().startswith(("aten::_foreach_", "aten::_fused_"))
     facts = facts_of(op)
+    any_float = torch.Tag.pointwise in op.tags or op.name().startswith(("aten::_foreach_", "aten::_fused_"))
+    state = state_that_decides(facts)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            key = signature(args, cls, any_float)
+            key = signature(args, cls, any_float, [facts, state()])
             if kwargs:
-                key = (*key, *kwargs, *signature(kwargs.values(), cls, any_float))
+                key = (*key, signature(kwargs.values(), cls, any_float, [*kwargs]))
         except UntellableError:
             return traced(args, kwargs)
-        full = (key, torch.get_default_dtype())
-        plan = plans.get(full)
-        if plan is None:
-            plan, lasts = _asked(cls, op, args, kwargs, make)
-            if lasts:
-                plans[full] = plan
-        return plan(args, kwargs)
+        replay = replays.find(key)
+        if replay is not None:
+            replays.hits += 1
+            return replay(args, kwargs)
+        plan, lasts = _asked(cls, facts, args, kwargs, make)
+        if lasts:
+            replays.learn(key, plan)
+        return plan.run(args, kwargs)
 
     return counting_versions(facts, where_views_work(facts, run))
 
 
 def _asked(
-    cls: type, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[[Metadata], Any]
+    cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[[Metadata], Any]
 ) -> tuple[Plan, bool]:
     """The plan of a call, and whether it holds for the next one of this signature."""
+    _refuse_to_write_data(cls, facts, args, kwargs)
+    check(facts.op, args, kwargs)
     oracle = Oracle(cls, claim_of(cls, args, kwargs, _NOWHERE))
     given, named = oracle.stand_ins(args, kwargs)
     places = places_in(given, named)
-    result = oracle.compute(op, given, named)
+    try:
+        result = corrected(facts.op, given, named, oracle.compute)
+    except Exception as error:
+        raised = translated(facts.op, error, [t for t in tensors_in((args, kwargs)) if isinstance(t, cls)])
+        if raised is error:
+            raise
+        raise raised from (error if isinstance(error, AssertionError) else None)
+    for tensor in tensors_in(result):
+        if tensor.layout is not torch.strided:
+            raise LayoutError(cls, "meta", tensor.layout)
     changed = follow(places, cls, args, kwargs)
     return plan_of(result, places, make), not changed
+
+
+def _refuse_to_write_data(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A fake written into a tensor with data would leave it as it was, and nobody would know."""
+    for argument in facts.written:
+        for target in tensors_in(value_of(argument, args, kwargs)):
+            if _has_data(target, cls):
+                raise RuntimeError(
+                    f"{facts.op} would write a {cls.__name__} into a real tensor of shape {tuple(target.shape)} on "
+                    f"{target.device}, and there are no values to write. Make the target a {cls.__name__}, too: "
+                    f"inside FakeLikeMode, or by {cls.__name__}.from_tensor(target)."
+                )
+    if facts.op is torch.ops.aten.copy_.default and args[1].dim() and _has_data(args[1], cls):
+        raise RuntimeError(
+            f"real data of shape {tuple(args[1].shape)} would be written into a {cls.__name__}, which can hold none. "
+            f"Pass {cls.__name__}.from_tensor(source), or write into a real tensor."
+        )
+
+
+def _has_data(tensor: torch.Tensor, cls: type) -> bool:
+    return not isinstance(tensor, cls) and tensor.device != _NOWHERE

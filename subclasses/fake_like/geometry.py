@@ -21,15 +21,16 @@ def follow(places: Sequence[Place], fake: type, args: Args, kwargs: dict[str, An
         if isinstance(own, fake):
             now = metadata_of(place.tensor, own.device)
             if now is not own.metadata or place.moved:
-                _become(own, place.tensor, now)
+                become(own, place.tensor, now)
                 changed = True
     return changed
 
 
-def _become(own: Any, stand_in: torch.Tensor, metadata: Metadata) -> None:
-    with below_python():
+def become(own: Any, other: torch.Tensor, metadata: Metadata) -> None:
+    """Gives ``own`` such metadata, in the storage of ``other``."""
+    with below_python(), torch.no_grad():
         torch.ops.aten.set_.source_Storage_storage_offset(
-            own, stand_in.untyped_storage(), metadata.offset, metadata.size, metadata.stride
+            own, other.untyped_storage(), metadata.offset, metadata.size, metadata.stride
         )
     set_conj(own, metadata.conj)
     set_neg(own, metadata.neg)

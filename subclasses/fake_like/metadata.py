@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from typing import Any
 
 import torch
 
@@ -31,22 +33,45 @@ class Metadata:
     def __repr__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.size)} stride {self.stride} on {self.device}"
 
+    def __reduce__(self) -> Any:
+        fields = (self.size, self.stride, self.offset, self.dtype, self.device, self.conj, self.neg)
+        return interned, fields
 
+    def __copy__(self) -> Metadata:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Metadata:
+        return self
+
+
+_LACKING = {"mps": (torch.float64, torch.complex128)}
+_lock = threading.Lock()
 _known: weakref.WeakValueDictionary[tuple[object, ...], Metadata] = weakref.WeakValueDictionary()
 
 
 def metadata_of(tensor: torch.Tensor, device: torch.device) -> Metadata:
     """That of a strided tensor, but for the device."""
-    fields = (
-        tuple(tensor.size()),
-        tensor.stride(),
-        int(tensor.storage_offset()),
-        tensor.dtype,
-        device,
-        tensor.is_conj(),
-        tensor.is_neg(),
-    )
-    found = _known.get(fields)
-    if found is None:  # two threads may each make one: then calls with them are computed twice
-        found = _known[fields] = Metadata(*fields)
-    return found
+    size, stride, offset = tuple(tensor.size()), tensor.stride(), int(tensor.storage_offset())
+    return interned(size, stride, offset, tensor.dtype, device, tensor.is_conj(), tensor.is_neg())
+
+
+def interned(*fields: Any) -> Metadata:
+    """The one object with these fields.
+
+    Raises:
+        TypeError: the device has no such dtype.
+    """
+    with _lock:
+        found = _known.get(fields)
+        if found is None:
+            _check_dtype(fields[3], fields[4])
+            found = _known[fields] = Metadata(*fields)
+        return found
+
+
+def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
+    if dtype in _LACKING.get(device.type, ()):
+        raise TypeError(f"{device.type} tensors can't be of {dtype}: the framework doesn't support it. Use float32.")
+
+
+torch.serialization.add_safe_globals([interned])

@@ -12,7 +12,15 @@ from .metadata import Metadata, metadata_of
 
 Args = tuple[Any, ...]
 Find = Callable[[Args, dict[str, Any]], Any]
-Plan = Callable[[Args, dict[str, Any]], Any]
+Run = Callable[[Args, dict[str, Any]], Any]
+Facts = Any
+
+
+class Plan(NamedTuple):
+    """``run`` makes the results of a call of its arguments; ``facts`` says what they are, to be read and compared."""
+
+    run: Run
+    facts: Facts
 
 
 class Place(NamedTuple):
@@ -77,42 +85,48 @@ class _Planner:
             return self._tensor(value)
         if isinstance(value, (list, tuple)) and any(True for _ in _tensors(value, ())):
             return self._several(value)
-        return lambda args, kwargs: value
+        return Plan(lambda args, kwargs: value, ("value", value))
 
     def _tensor(self, value: torch.Tensor) -> Plan:
-        for place in self.places:
+        for index, place in enumerate(self.places):
             if place.tensor is value:
-                return place.find
+                return Plan(place.find, ("argument", index))
         metadata, make = metadata_of(value, value.device), self.make
         own = storage_id(value)
-        for place in self.places:
+        for index, place in enumerate(self.places):
             if place.storage == own:
-                return _viewing(place.find, metadata, make)
-        return lambda args, kwargs: make(metadata)
+                return Plan(_viewing(place.find, metadata, make), ("view of argument", index, metadata))
+        return Plan(lambda args, kwargs: make(metadata), ("new", metadata))
 
     def _several(self, values: Any) -> Plan:
         """Results may share storage with each other: the first of them has it, the others are views of that one."""
-        plans: list[Plan] = []
+        plans = [self.plan(value) for value in values]
+        runs = [plan.run for plan in plans]
         kind = list if isinstance(values, list) else tuple
-        firsts: dict[int, int] = {}
-        sharing: list[tuple[int, int]] = []
-        for index, value in enumerate(values):
-            plans.append(self.plan(value))
-            if isinstance(value, torch.Tensor):
-                first = firsts.setdefault(storage_id(value), index)
-                if first != index and not any(place.storage == storage_id(value) for place in self.places):
-                    sharing.append((index, first))
+        sharing = self._sharing(values)
 
         def run(args: Args, kwargs: dict[str, Any]) -> Any:
-            made = [plan(args, kwargs) for plan in plans]
+            made = [each(args, kwargs) for each in runs]
             for index, first in sharing:
                 share_storage(made[index], made[first])
             return kind(made)
 
-        return run
+        return Plan(run, (*(plan.facts for plan in plans), sharing))
+
+    def _sharing(self, values: Any) -> list[tuple[int, int]]:
+        """The results that share a storage which is that of no argument: each with the first of them."""
+        firsts: dict[int, int] = {}
+        sharing: list[tuple[int, int]] = []
+        for index, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                own = storage_id(value)
+                first = firsts.setdefault(own, index)
+                if first != index and not any(place.storage == own for place in self.places):
+                    sharing.append((index, first))
+        return sharing
 
 
-def _viewing(find: Find, metadata: Metadata, make: Callable[[Metadata], Any]) -> Plan:
+def _viewing(find: Find, metadata: Metadata, make: Callable[[Metadata], Any]) -> Run:
     def run(args: Args, kwargs: dict[str, Any]) -> Any:
         view = make(metadata)
         share_storage(view, find(args, kwargs))

@@ -7,11 +7,13 @@ bias correction of an optimizer, another number in each step, is no new signatur
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 
+from ..core.private import TRACERS, deterministic, mkldnn_enabled
+from ..core.schema import OpFacts
 from .metadata import Metadata, metadata_of
 
 
@@ -19,13 +21,16 @@ class UntellableError(Exception):
     """An argument is symbolic, or its values are traced: the call is not to be replayed. Never leaves the package."""
 
 
+class _Incomparable:
+    """Stands for an argument of which nothing is known: equal to nothing, so that the call is computed each time."""
+
+
 _AS_THEY_ARE = (type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def signature(values: Iterable[Any], fake: type, any_float: bool) -> tuple[Hashable, ...]:
-    """Of positional arguments. ``fake``: the class whose instances have a ``metadata``; ``any_float``: whether floats
-    count by their type alone."""
-    parts: list[Hashable] = []
+def signature(values: Iterable[Any], fake: type, any_float: bool, parts: list[Hashable]) -> tuple[Hashable, ...]:
+    """Of arguments, after ``parts``. ``fake``: the class whose instances have a ``metadata``; ``any_float``: whether
+    floats count by their type alone."""
     for value in values:
         kind = type(value)
         if kind is fake:
@@ -40,7 +45,7 @@ def signature(values: Iterable[Any], fake: type, any_float: bool) -> tuple[Hasha
         elif kind is bool or kind is complex:
             parts.append((kind, value))
         elif kind is list or kind is tuple or kind is torch.Size:
-            parts.append(signature(value, fake, any_float))
+            parts.append(signature(value, fake, any_float, []))
         else:
             parts.append(_other(value, kind, fake))
     return tuple(parts)
@@ -54,8 +59,34 @@ def _other(value: Any, kind: type, fake: type) -> Hashable:
         if metadata is None:
             raise UntellableError
         return metadata
-    if kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
+    if isinstance(value, (*TRACERS, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise UntellableError
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
         return (torch.Tensor, metadata_of(value, value.device))
     if kind is torch.Generator:
         return torch.Generator, value.device
-    raise UntellableError
+    return _Incomparable()
+
+
+# Their kernels are chosen by what backends the program has left on: the layout of the result is the kernel's.
+_CHOSEN = ("conv", "batch_norm", "rnn", "lstm", "gru", "linear", "matmul", "attention")
+
+
+def state_that_decides(facts: OpFacts) -> Callable[[], Hashable]:
+    """Reads the global state that decides the results of an operator."""
+    name = facts.op.name()
+    if facts.composite or any(word in name for word in _CHOSEN):
+        return _all_state
+    if torch.Tag.pointwise in facts.op.tags:
+        return torch.get_default_dtype
+    return _usual_state
+
+
+def _usual_state() -> Hashable:
+    return torch.get_default_dtype(), deterministic()
+
+
+def _all_state() -> Hashable:
+    """A composite operator arrives whole under inference mode only."""
+    backends = torch.backends.cudnn.enabled, mkldnn_enabled(), torch.backends.cudnn.benchmark
+    return torch.get_default_dtype(), deterministic(), torch.is_inference_mode_enabled(), *backends

@@ -7,11 +7,26 @@ from typing import Any
 
 import torch
 
+from ..core.errors import DataSwapError, LayoutError
 from ..core.policy import Fallback
-from ..core.private import OpOverload, below_python, make_wrapper, never_compile, set_conj, set_neg
+from ..core.private import (
+    OpOverload,
+    below_python,
+    make_wrapper,
+    never_compile,
+    set_conj,
+    set_neg,
+    share_storage,
+    storage_id,
+)
+from ..core.report import describe
 from ..core.wrapper import WrapperTensor
 from .answer import answer_to
+from .claims import device_of
+from .geometry import become
+from .materials import Unreadable
 from .metadata import Metadata, metadata_of
+from .moves import Moves
 
 META = torch.device("meta")
 
@@ -22,7 +37,7 @@ class _Carrier:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        with below_python():
+        with below_python(), torch.no_grad():
             vars(instance)["meta"] = found = torch.ops.aten.alias.default(instance)
         return found
 
@@ -34,8 +49,13 @@ class _Claim:
         return self if instance is None else instance.metadata.device
 
 
-class FakeLikeTensor(WrapperTensor):
-    """A tensor that computes metadata, as its claimed device would, and holds no data."""
+class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
+    """A tensor that computes metadata, as its claimed device would, and holds no data.
+
+    >>> x = FakeLikeTensor.from_tensor(torch.ones(4, 8), "cuda:3")
+    >>> x @ x.t()
+    FakeLikeTensor(size=(4, 4), dtype=torch.float32, device='cuda:3')
+    """
 
     meta: torch.Tensor
     claim: torch.device
@@ -54,9 +74,66 @@ class FakeLikeTensor(WrapperTensor):
 
     @classmethod
     def from_tensor(cls, tensor: torch.Tensor, device: Any = None) -> FakeLikeTensor:
-        """One with the metadata of ``tensor``; in memory of its own, as ``tensor.to(device)`` is."""
-        claim = tensor.device if device is None else torch.device(device)
-        return fake_of(metadata_of(tensor, claim)).requires_grad_(tensor.requires_grad)
+        """One with the metadata of ``tensor``, a Parameter if that is one; in memory of its own, as
+        ``tensor.to(device)`` is.
+
+        Args:
+            tensor: strided, real or fake.
+            device: what the result claims; that of ``tensor`` by default. It need not exist on this machine.
+
+        Raises:
+            LayoutError: ``tensor`` is sparse or nested.
+            TypeError: the device has no such dtype.
+        """
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            raise LayoutError(cls, "meta", torch.jagged if tensor.is_nested else tensor.layout)
+        claim = device_of(tensor.device if device is None else device)
+        fake = fake_of(metadata_of(tensor, claim))
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(fake, tensor.requires_grad)  # type: ignore[return-value]
+        return fake.requires_grad_(tensor.requires_grad)
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named."""
+        real = torch.empty(0, dtype=self.dtype).new_tensor(data, dtype=dtype)
+        where = self.device if device is None else device
+        return FakeLikeTensor.from_tensor(real, where).requires_grad_(requires_grad)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        parts = [f"size={tuple(self.shape)}", f"dtype={self.dtype}", f"device='{self.device}'"]
+        if self.grad_fn is not None:
+            parts.append(f"grad_fn=<{type(self.grad_fn).__name__}>")
+        elif self.requires_grad:
+            parts.append("requires_grad=True")
+        text = f"{type(self).__name__}({', '.join(parts)})"
+        return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
+
+    @property
+    def data(self) -> torch.Tensor:
+        """A detached alias. Setting it takes over metadata and storage of another one."""
+        alias = fake_of(self._l_known())
+        share_storage(alias, self)
+        return alias
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        if not isinstance(other, FakeLikeTensor) or (other.dtype, other.device) != (self.dtype, self.device):
+            raise DataSwapError(
+                f"the data of a {describe(self)} on {self.device} can't be set to a {describe(other)} on "
+                f"{other.device}: they have to agree in class, dtype and device. Use torch.utils.swap_tensors(a, b)."
+            )
+        become(self, other, other._l_known())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Two that share a storage do so in the copy."""
+        copied = super().__deepcopy__(memo)
+        first = memo.setdefault(storage_id(self), copied)
+        if first is not copied:
+            share_storage(copied, first)
+        return copied
+
+    def _l_known(self) -> Metadata:
+        return self.metadata or metadata_of(self, self.device)
 
 
 def fake_of(metadata: Metadata) -> FakeLikeTensor:

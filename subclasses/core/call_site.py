@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).resolve().parent.parent)
+_OURS = str(Path(__file__).resolve().parent.parent.parent)
 # The folders of lamina; where it is installed, they lie in one.
 _PARTS = tuple(str(Path(_OURS) / part) for part in ("modes", "subclasses", "conformance", "bench", "front"))
 _HIDDEN = (_TORCH, *_PARTS)

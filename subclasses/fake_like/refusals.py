@@ -1,0 +1,94 @@
+"""What torch's fake tensors raise, as the error that the real call would have given, or as one that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..core.call_site import call_site
+from ..core.errors import DataDependentError, MissingFakeKernelError
+from ..core.private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorDeviceMismatchError,
+    OpOverload,
+    UnsupportedOperatorException,
+    schema_of,
+)
+from ..core.report import describe
+
+_VALUE = (
+    "item(), bool(), int(), float() and comparisons in `if` read a value: keep the decision in tensors (torch.where, "
+    "torch.clamp), or take it before, from real tensors."
+)
+_SHAPE = "The size of its result depends on values. Where an upper bound is known, "
+_ADVICE = {
+    "nonzero": _SHAPE + "use torch.nonzero_static(x, size=...).",
+    "masked_select": _SHAPE + "keep the shape: torch.where(mask, x, 0), or x * mask.",
+    "index": _SHAPE + "keep the shape: torch.where(mask, x, y) in place of x[mask].",
+    "repeat_interleave": "Pass output_size=, the sum of the repeats.",
+    "bincount": _SHAPE + "use torch.zeros(n).index_add_(0, x, weights).",
+    "equal": "Compare on real tensors; shapes and dtypes can be compared here.",
+    "allclose": "Compare on real tensors; shapes and dtypes can be compared here.",
+}
+_READERS = ("tolist", "numpy", "to_plain", "apply_")
+_READ = "There is nothing to read: .materialize(device, init) makes a real tensor of the same metadata."
+_NUMBERS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "allclose")
+
+
+def without_values(op: object, tensors: Iterable[Any]) -> DataDependentError:
+    """The error of a call that needs the values of ``tensors``."""
+    name = str(op).removeprefix("aten.").partition(".")[0]
+    operands = ", ".join(f"{describe(t)} on {t.device}" for t in tensors) or "a FakeLikeTensor"
+    if name in _READERS:
+        advice = _READ
+    elif name in _ADVICE:
+        advice = _ADVICE[name]
+    else:
+        advice = _VALUE if name in _NUMBERS else _SHAPE + "pad to it."
+    return DataDependentError(op, operands, call_site(), advice)
+
+
+def translated(op: OpOverload, error: Exception, tensors: Sequence[Any]) -> Exception:
+    """The error to raise for ``error``, which torch's fake tensors raised for a call with ``tensors``."""
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return without_values(op, tensors)
+    if isinstance(error, FakeTensorDeviceMismatchError):
+        return RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{error.common_device} and {error.device}! ({op} on FakeLikeTensors)"
+        )
+    if isinstance(error, UnsupportedOperatorException):
+        return missing_kernel(error.func)
+    if isinstance(error, NotImplementedError) and "no fake impl or Meta kernel" in str(error):
+        return missing_kernel(op) if returns_tensors(op) else without_values(op, tensors)
+    if isinstance(error, AssertionError):  # a check of torch's Python, where a kernel has a TORCH_CHECK
+        return RuntimeError(str(error))
+    return error
+
+
+def missing_kernel(op: OpOverload) -> MissingFakeKernelError:
+    """The error for an operator that has no fake kernel."""
+    schema = schema_of(op)
+    if op.namespace in ("aten", "prims"):
+        return MissingFakeKernelError(op, "has no fake kernel in PyTorch", "Run it on real tensors.")
+    names = ", ".join(argument.name for argument in schema.arguments)
+    advice = (
+        "Register one, which says shape, dtype and device of the results and computes nothing:\n\n"
+        f'    @torch.library.register_fake("{schema.name}")\n'
+        f"    def _({names}):\n"
+        f"        return {_results(schema)}\n"
+    )
+    return MissingFakeKernelError(op, "is a custom operator without a fake kernel", advice)
+
+
+def returns_tensors(op: OpOverload) -> bool:
+    return all("Tensor" in str(result.type) for result in schema_of(op).returns)
+
+
+def _results(schema: torch.FunctionSchema) -> str:
+    first = next((a.name for a in schema.arguments if "Tensor" in str(a.type)), None)
+    like = f"torch.empty_like({first})" if first else "torch.empty(...)"
+    return ", ".join(like for _ in schema.returns) or "None"
