@@ -68,6 +68,7 @@ from .fakes import (
     factory_functions,
     only_lift_cpu_tensors,
     put_in_slot,
+    several_at_once,
     take_from_slot,
 )
 from .modules import (
@@ -206,6 +207,7 @@ __all__ = [
     "set_conj",
     "set_gradient_hooks",
     "set_neg",
+    "several_at_once",
     "share_storage",
     "storage_id",
     "strided_parts",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import _foreach_supported_types
 from torch.utils._device import _device_constructors
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "factory_functions",
     "only_lift_cpu_tensors",
     "put_in_slot",
+    "several_at_once",
     "take_from_slot",
 ]
 
@@ -39,3 +41,10 @@ def only_lift_cpu_tensors(on: bool) -> bool:
 def factory_functions() -> frozenset[Any]:
     """The public functions whose result is where ``torch.set_default_device`` says."""
     return frozenset(_device_constructors())
+
+
+def several_at_once(cls: type[torch.Tensor]) -> None:
+    """Makes optimizers treat parameters of a class as they do plain ones: where the device has such kernels, all at once
+    (``_foreach_``), which takes more memory than one after the other."""
+    if cls not in _foreach_supported_types:
+        _foreach_supported_types.append(cls)
