@@ -44,7 +44,7 @@ def factory_functions() -> frozenset[Any]:
 
 
 def several_at_once(cls: type[torch.Tensor]) -> None:
-    """Makes optimizers treat parameters of a class as they do plain ones: where the device has such kernels, all at once
+    """Makes optimizers treat parameters of a class as they do plain ones: all at once where the device has such kernels
     (``_foreach_``), which takes more memory than one after the other."""
     if cls not in _foreach_supported_types:
         _foreach_supported_types.append(cls)
