@@ -218,6 +218,7 @@ def _work(check: Check, subject: Subject, sender: Connection, output: int, limit
     _reset_signals(limit)
     gc.freeze()  # a collection would write to each object of the parent's, and so copy its memory
     torch.set_num_threads(1)  # a fork has none of the parent's pool, and would wait for it
+    torch.ones((), requires_grad=True).exp()  # autograd makes its engine anew in a fork; two threads at once: SIGSEGV
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # each compiles as if it were the first to
     sender.send(_sendable(_outcome(check, subject)))
