@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lamina import DataDependentError, FakeLikeTensor
+from lamina.modes import FakeLikeMode
 from lamina.conformance.sweep import Operator
 from lamina.conformance.sweep.run import _quiet
 from lamina.conformance.sweep.samples import Arguments, Case, cases, error_cases
@@ -99,7 +100,8 @@ def _compare(case: Case, tally: Tally) -> None:
     fakes = given.map(Faker())
     where = f"{case.variant} {case.dtype_name} #{case.index}"
     try:
-        fake = call(case, fakes)
+        with FakeLikeMode("cpu"):
+            fake = call(case, fakes)
     except DataDependentError:
         tally.data[case.name] += 1
         if not torchs_fakes_refuse(case):
@@ -137,7 +139,9 @@ def compare_errors(ops: Sequence[Operator]) -> tuple[int, list[str]]:
                 fakes = case.fresh_arguments(False).map(Faker())
             except Exception:  # a sample that can't be copied
                 continue
-            expected, got = _error_of(case, arguments), _error_of(case, fakes)
+            expected = _error_of(case, arguments)
+            with FakeLikeMode("cpu"):
+                got = _error_of(case, fakes)
             if expected is None or not any(isinstance(t, FakeLikeTensor) for t in fakes.tensors()):
                 continue
             if isinstance(got, type(expected)):

@@ -13,7 +13,8 @@ from ..core.private import OpOverload
 from ..core.schema import OpFacts, facts_of, value_of
 from ..core.unwrap import counting_versions, where_views_work
 from .cache import replays
-from .corrections import check, corrected
+from .checks import check
+from .corrections import corrected
 from .geometry import follow
 from .metadata import Metadata
 from .oracle import META as _NOWHERE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,6 +16,7 @@ from ..core.private import (
     never_compile,
     set_conj,
     set_neg,
+    several_at_once,
     share_storage,
     storage_id,
 )
@@ -62,6 +63,7 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
 
     fallback = Fallback.UNWRAP
     precedence = -100
+    valueless: ClassVar[bool] = True
     metadata: Metadata | None = None
 
     @classmethod
@@ -159,3 +161,4 @@ def fake_of(metadata: Metadata) -> FakeLikeTensor:
 never_compile(fake_of)
 FakeLikeTensor.meta = _Carrier()  # type: ignore[assignment]
 FakeLikeTensor.claim = _Claim()  # type: ignore[assignment]
+several_at_once(FakeLikeTensor)
