@@ -80,5 +80,5 @@ def selected(asked: Matrix) -> Iterator[Group]:
 
 
 ALL_MODELS, ALL_OPTIMIZERS = tuple(MODELS), tuple(OPTIMIZERS)
-QUICK = Matrix((MLP,), (SGD,), (EAGER, MODEL), (8, 32), 2)
+QUICK = Matrix((MLP,), (SGD,), (EAGER, MODEL), (8, 32), 1)
 FULL = Matrix(ALL_MODELS, ALL_OPTIMIZERS, MODES, PARAMETERS, 4)

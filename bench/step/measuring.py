@@ -132,7 +132,8 @@ def prepared(
     except Exception as error:  # noqa: BLE001  # whatever a type raises is the reason that the report gives
         kind = WRONG if isinstance(error, WrongResultError) else LACKING
         where = f"{group.model}, {parameters} parameters, {group.optimizer}"
-        return Gap(where, subject.name, layers, group.mode, reason_of(error), kind)
+        inner = getattr(error, "inner_exception", error)  # of one that only says which backend raised
+        return Gap(where, subject.name, layers, group.mode, reason_of(inner), kind)
 
 
 def _measured(passed: Sequence[Prepared], results: Results) -> Measurement:

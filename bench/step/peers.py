@@ -41,6 +41,10 @@ class Naive(torch.Tensor):
     def __init__(self, elem: Tensor) -> None:
         self.elem = elem
 
+    def __repr__(self) -> str:  # type: ignore[override]
+        """Without values: torch prints traced ones, too."""
+        return f"{type(self).__name__}({tuple(self.shape)})"
+
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         """What torch.compile takes it apart by."""
         return ["elem"], None
