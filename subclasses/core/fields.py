@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .declaration import Role
+from .private import TRACERS, is_tracing
 
 # A view that writes to the wrapper it was cut from, not to its own inner tensors, has (that wrapper, the view as a
 # function of plain values) under this name.
@@ -23,6 +24,14 @@ def is_wrapper_class(cls: type) -> bool:
     """Whether ``cls`` is a lamina type: a subclass of ``WrapperTensor``, which declares nothing itself. It stands above
     the modules that ask, so they look for what it derives."""
     return hasattr(cls, "declaration")
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether the values of a tensor can be read: not while torch traces, on the meta device, or of a class that says
+    ``valueless = True``, as FakeLikeTensor does."""
+    if is_tracing() or isinstance(tensor, TRACERS) or getattr(type(tensor), "valueless", False):
+        return False
+    return not tensor.is_meta
 
 
 def inner_tensors(wrapper: Any) -> Iterator[torch.Tensor]:

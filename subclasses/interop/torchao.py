@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..core.private import TRACERS, is_tracing
+from ..core.fields import has_values
 from ..scaled_int8 import (
     Granularity,
     PerBlock,
@@ -195,7 +195,7 @@ def _fitted(
     converted = values.reshape(wanted).to(dtype, copy=True)
     if (
         values.dtype is not dtype
-        and not _untold(values)
+        and has_values(values)
         and not torch.equal(converted.to(values.dtype), values.reshape(wanted))
     ):
         raise QuantizationError(f"{name} is {values.dtype}, with values that {dtype} doesn't have: it can't be kept.")
@@ -203,18 +203,13 @@ def _fitted(
 
 
 def _is_symmetric(zero_point: torch.Tensor, asked: bool | None) -> bool:
-    if asked is False or _untold(zero_point):
+    if asked is False or not has_values(zero_point):
         return asked is True
     if not bool(zero_point.any()):
         return True
     if asked:
         raise QuantizationError("symmetric=True, but this Int8Tensor has zero points other than 0. Leave it out.")
     return False
-
-
-def _untold(tensor: torch.Tensor) -> bool:
-    """Nothing can be read: there is no data, or torch traces."""
-    return is_tracing() or tensor.is_meta or isinstance(tensor, TRACERS)
 
 
 def _activation_of(tensor: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..core.errors import GradientCutError, InnerTensorError, LayoutError
-from ..core.private import TRACERS, is_tracing
+from ..core.fields import has_values
 from .errors import QuantizationError
 from .granularity import Granularity, PerGroup
 from .numerics import FLOATING
@@ -62,7 +62,7 @@ def check_same_shape(values: torch.Tensor, shape: torch.Size) -> None:
 
 def check_finite(values: torch.Tensor, scale: torch.Tensor) -> None:
     """All rows got a scale. Reads it, so not while torch traces, nor where there is no data."""
-    if is_tracing() or scale.is_meta or isinstance(scale, TRACERS) or bool(scale.isfinite().all()):
+    if not has_values(scale) or bool(scale.isfinite().all()):
         return
     nan, infinite = int(values.isnan().sum()), int(values.isinf().sum())
     raise QuantizationError(
