@@ -5,6 +5,8 @@ It stands alone so that it can say what to install when the command line's own p
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 
 # The package whose import fails, and the extra that brings it.
@@ -12,11 +14,16 @@ EXTRAS = {"typer": "cli", "rich": "cli", "matplotlib": "plot", "sklearn": "demo"
 
 
 def main() -> None:
-    """Run the command line; a missing optional package ends it with one line that says what to install."""
+    """Run the command line. A missing optional package, or output that can't be written, ends it with one line."""
     try:
         from .commands import app
 
         app(prog_name="lamina")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of the output would fail again, at the exit
+        sys.exit(f"lamina: the output could not be written: {error.strerror}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

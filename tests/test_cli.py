@@ -184,3 +184,12 @@ def test_without_typer_the_command_ends_with_one_line(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stderr == "lamina: typer is not installed, and this command needs it: pip install 'lamina[cli]'\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_can_not_be_written_ends_with_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "lamina", "op", "aten::mm"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (run.returncode, run.stderr) == (1, "lamina: the output could not be written: No space left on device\n")

@@ -77,7 +77,8 @@ class Log(Tallied):
     (2, 3)
 
     A sink that raises is left out from then on, with one SinkWarning. When the outermost scope ends, all sinks are
-    completed; one that can't be raises SinkError. In a process forked off, the copy of a log records nothing.
+    completed; one that can't be, or whose file did not take a record, raises SinkError. In a process forked off, the
+    copy of a log records nothing.
 
     ``select``: a ``Selection`` of the calls to record. ``values="hash"`` records a digest of each result's bits, by
     which ``lamina.modes.diff_logs`` finds the first that differs; it reads all values, which on a GPU waits for them.
@@ -240,11 +241,12 @@ class Log(Tallied):
 
 
 class _Outlet:
-    """A sink, until it raises."""
+    """A sink, until it raises. What it raised is told at once; that a file could not take it is an error at the end."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.failed = False
+        self._refused: OSError | None = None
 
     def write(self, record: OpRecord) -> None:
         if self.failed:
@@ -253,16 +255,18 @@ class _Outlet:
             self.sink.write(record)
         except Exception as error:  # noqa: BLE001 - whatever an author's sink raises is told, and the run goes on
             self.failed = True
+            self._refused = error if isinstance(error, OSError) else None
             text = f"{type(self.sink).__name__} raised {describe_error(error)}; the log goes on without it"
             warnings.warn(text, SinkWarning, stacklevel=5)
 
     def close(self) -> Exception | None:
-        """What the sink raised, if that is news."""
+        """What the sink raised, if that is news, or is an error at the end."""
+        refused, self._refused = self._refused, None
         try:
             self.sink.close()
         except Exception as error:  # noqa: BLE001 - the caller raises it, after the other sinks were closed
-            return None if self.failed else error
-        return None
+            return refused if self.failed else error
+        return refused
 
 
 def _forget(token: str, outlets: list[_Outlet]) -> None:

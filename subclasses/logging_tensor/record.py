@@ -151,8 +151,7 @@ def describe_result(result: Any) -> tuple[Value, ...]:
 
 def describe_error(error: BaseException) -> str:
     """Class and message, without calling ``__str__``: an author's exception may do anything there."""
-    given = _error_args(error)
-    message = given[0] if given and type(given[0]) is str else ""
+    message = next((text for text in _error_args(error)[:2] if type(text) is str), "")  # an OSError's is its second
     return f"{type(error).__name__}: {_shortened(message)}" if message else type(error).__name__
 
 
