@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import conformance, modes
 from .modes import RealTensorError
+from .modes.plan import Plan, TrainingError, UnknownDeviceError, plan_step
 from .subclasses.core.errors import (
     CodecError,
     DataDependentError,
@@ -16,6 +17,7 @@ from .subclasses.core.errors import (
     InnerTensorError,
     LaminaError,
     LayoutError,
+    MissingFakeKernelError,
     MissingRuleError,
     PlainOnlyError,
     RegistrationError,
@@ -114,6 +116,7 @@ __all__ = [
     "LogHandle",
     "LoggingSink",
     "LoggingTensor",
+    "MissingFakeKernelError",
     "MissingRuleError",
     "MissingTensorsError",
     "NoParameterError",
@@ -130,6 +133,7 @@ __all__ = [
     "PerRow",
     "PerTensor",
     "PlainOnlyError",
+    "Plan",
     "ProductError",
     "QuantizationError",
     "RealTensorError",
@@ -146,8 +150,10 @@ __all__ = [
     "SinkError",
     "SinkWarning",
     "TensorMeta",
+    "TrainingError",
     "UnbuiltError",
     "UnevenShardingError",
+    "UnknownDeviceError",
     "UnwrittenError",
     "WrapResultError",
     "WrapperTensor",
@@ -159,6 +165,7 @@ __all__ = [
     "modes",
     "op_table",
     "pack_",
+    "plan_step",
     "split_state_dict",
     "strict",
     "to_torchao",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, check, demo, op, table, trace
+from . import bench, check, demo, op, plan, table, trace
 
 app = typer.Typer(
     help="Wrapper tensor subclasses for PyTorch: see them work, look into them, measure them.",
@@ -20,6 +20,7 @@ app.command("op")(op.op)
 app.command("check")(check.check)
 app.command("table")(table.table)
 app.command("trace")(trace.trace)
+app.command("plan")(plan.plan)
 app.add_typer(bench.app, name="bench")
 
 

@@ -8,10 +8,11 @@ splitting, one stream):
   their own, rounded up to 2 MiB;
 - the smallest free block that is large enough is taken; what is over is cut off if it has 512 bytes at least (small
   segments), or more than 1 MiB (the others);
-- freed blocks unite with free neighbours; segments are kept.
+- freed blocks unite with free neighbours; segments are kept;
 
-Which of equally large free blocks is taken depends on addresses: here, the one whose segment is older. When the device
-is full, torch frees the segments that nothing uses, so it may do with less than ``reserved``.
+- where the device has no room for another segment, all those that nothing uses are given back first.
+
+Which of equally large free blocks is taken depends on addresses: here, the one whose segment is older.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class Pool:
         piece.free = True
         insort(self.free, (piece.nbytes, piece.address, piece))
 
+    def whole(self) -> list[Piece]:
+        """The segments that nothing uses."""
+        return [piece for _, _, piece in self.free if piece.before is None and piece.after is None]
+
     def drop(self, piece: Piece) -> None:
         """No longer among the free: it became a part of another."""
         del self.free[bisect_left(self.free, (piece.nbytes, piece.address))]
@@ -65,15 +70,17 @@ class Pool:
 
 class CachingAllocator:
     """``allocated``: bytes of the pieces that are taken now, as ``torch.cuda.memory_allocated()`` counts them;
-    ``reserved``: bytes of all segments, which only grow.
+    ``reserved``: bytes of all segments now, ``most_reserved``: at most. ``limit``: the bytes that the device has; what
+    doesn't fit is given out all the same.
 
     >>> allocator = CachingAllocator()
     >>> allocator.take(1).nbytes, allocator.reserved
     (512, 2097152)
     """
 
-    def __init__(self) -> None:
-        self.allocated = self.reserved = 0
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.allocated = self.reserved = self.most_reserved = self._address = 0
         self._small, self._large = Pool(ROUNDED_TO), Pool(SMALL + 1)
 
     def take(self, nbytes: int) -> Piece:
@@ -108,9 +115,18 @@ class CachingAllocator:
             nbytes = LARGE_SEGMENT
         else:
             nbytes = _up(rounded, OWN_ROUNDED_TO)
-        address = self.reserved
+        if self.limit is not None and self.reserved + nbytes > self.limit:
+            self._release()
         self.reserved += nbytes
-        return Piece(address, nbytes)
+        self.most_reserved = max(self.most_reserved, self.reserved)
+        self._address += nbytes
+        return Piece(self._address - nbytes, nbytes)
+
+    def _release(self) -> None:
+        for pool in (self._small, self._large):
+            for piece in pool.whole():
+                pool.drop(piece)
+                self.reserved -= piece.nbytes
 
 
 def _unite(piece: Piece, neighbour: Piece) -> None:

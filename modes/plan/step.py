@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from ..fake import FakeLikeMode
 from .caching_allocator import CachingAllocator, granted
 from .devices import Device, device_named
 from .ledger import CATEGORIES, Step
 from .plan import Plan
+from .referred import referred
 from .timeline import events_of, moments_of, most_by_device, peak_of
 from .watch import StepWatch
 
@@ -62,7 +60,7 @@ def plan_step(
         raise ValueError(f"allocator={allocator!r}: it is {CACHING!r}, or None for the bytes that tensors ask for")
     hardware = device_named(device) if isinstance(device, str) else None
     claim = hardware.claim if hardware else device
-    watch = StepWatch([*_referred(step), *known], progress)
+    watch = StepWatch([*referred(step), *known], progress)
     try:
         with FakeLikeMode(claim, convert=convert), watch:
             kept = step()
@@ -85,7 +83,7 @@ def _plan(
     most = most_by_device(every)
     where = _where(most, claim)
     asked = [event for event in every if event.block.device == where]
-    caching = CachingAllocator()
+    caching = CachingAllocator(hardware.memory if hardware else None)
     events = asked if allocator is None else list(granted(asked, caching))
     moments = list(moments_of(events))
     peak = peak_of(moments, watch.steps)
@@ -99,7 +97,7 @@ def _plan(
         at_end={name: sum(e.nbytes for e in events if e.block.kind == name) for name in CATEGORIES},
         elsewhere={str(device): nbytes for device, nbytes in most.items() if device != where},
         asked_bytes=most.get(where, 0),
-        reserved_bytes=None if allocator is None else caching.reserved,
+        reserved_bytes=None if allocator is None else caching.most_reserved,
         costs=watch.costs,
         error=error,
     )
@@ -112,26 +110,3 @@ def _where(most: dict[torch.device, int], claim: str | torch.device | None) -> t
     if not found:
         return torch.device("cpu" if claim is None else claim)
     return max(found, key=lambda device: found[device])
-
-
-def _referred(step: Callable[[], object]) -> Iterator[Any]:
-    """The modules, optimizers and tensors that a function closes over or names, that a method's object has, or that a
-    partial call is given."""
-    if isinstance(step, functools.partial):
-        yield from _found([*step.args, *step.keywords.values()])
-        yield from _referred(step.func)
-    elif isinstance(step, nn.Module):
-        yield step
-    elif inspect.ismethod(step):
-        yield from _found([step.__self__, *getattr(step.__self__, "__dict__", {}).values()])
-    elif inspect.isfunction(step):
-        variables = inspect.getclosurevars(step)
-        yield from _found([*variables.nonlocals.values(), *variables.globals.values()])
-    else:
-        yield from _found(list(getattr(step, "__dict__", {}).values()))
-
-
-def _found(values: list[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (nn.Module, torch.optim.Optimizer, torch.Tensor)):
-            yield value

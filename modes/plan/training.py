@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -82,7 +81,7 @@ class Training:
         Raises:
             TrainingError: the factory makes no module, or the model has nothing to checkpoint or to quantize.
         """
-        tell = progress or (lambda doing: None)
+        tell = progress or str
         hardware = device_named(device) if isinstance(device, str) else None
         tell("building the model")
         with FakeLikeMode(hardware.claim if hardware else device):
@@ -173,13 +172,17 @@ def _checkpoint(model: nn.Module) -> None:
 
 
 def _quantize(model: nn.Module) -> None:
-    inside = {id(each) for block in _blocks(model) for each in block.modules()}
-    linear = {id(each) for each in model.modules() if isinstance(each, nn.Linear) and (not inside or id(each) in inside)}
+    inside = {id(each) for block in _blocks(model) for each in block.modules()} or {id(m) for m in model.modules()}
+    linear = {
+        id(each) for each in model.modules() if isinstance(each, nn.Linear) and (not inside or id(each) in inside)
+    }
     if not linear:
         raise TrainingError(f"{type(model).__name__} has no linear layers whose weights could be int8.")
-    wrap_parameters(
-        model, ScaledInt8Tensor.quantize, where=lambda name, module, parameter: id(module) in linear and name.endswith("weight")
-    )
+
+    def is_weight(name: str, module: nn.Module, _: nn.Parameter) -> bool:
+        return id(module) in linear and name.endswith("weight")
+
+    wrap_parameters(model, ScaledInt8Tensor.quantize, where=is_weight)
 
 
 def _teller(tell: Callable[[str], object]) -> Callable[[Step], object]:
@@ -187,4 +190,4 @@ def _teller(tell: Callable[[str], object]) -> Callable[[Step], object]:
 
 
 def _name(factory: Any) -> str:
-    return f"{inspect.getmodule(factory).__name__ if inspect.getmodule(factory) else '?'}:{getattr(factory, '__qualname__', factory)}"
+    return f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', factory)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ from ..op_costs import dtype_of
 from .costs import StepCosts
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step
 
-BEFORE_AND_MADE = "forward"
 _ADD = torch.ops.aten.add.Tensor
 
 
@@ -44,11 +44,13 @@ class StepWatch(WatchingDispatchMode):
         self._known: Sequence[Any] = known
         self._progress = progress
         self._hooks: list[RemovableHandle] = []
+        self._outside = call_site()  # where the plan was asked for: no place in the step
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         path, phase = module_path(makes_nodes=True), current_phase()
         index = self.ledger.next()
-        step = Step(index, joined(*name_of(func)), phase, path, call_site())
+        site = call_site()
+        step = Step(index, joined(*name_of(func)), phase, path, None if site == self._outside else site)
         self.steps.append(step)
         given = [*tensors_in((args, dict(kwargs)))]
         for tensor in given:
@@ -92,6 +94,9 @@ class StepWatch(WatchingDispatchMode):
             for block in self.ledger.blocks(tensor):
                 _mark(block, category)
 
+    def _registered(self, category: str, *registered: Any) -> None:
+        self.mark(registered[-1], category)
+
     def _known_before(self, value: Any) -> None:
         if isinstance(value, nn.Module):
             self.mark(list(value.parameters()), PARAMETERS)
@@ -114,8 +119,8 @@ class StepWatch(WatchingDispatchMode):
         self._known = ()
         watch_optimizers()
         self._hooks = [
-            register_module_parameter_registration_hook(lambda module, name, value: self.mark(value, PARAMETERS)),
-            register_module_buffer_registration_hook(lambda module, name, value: self.mark(value, INPUTS)),
+            register_module_parameter_registration_hook(partial(self._registered, PARAMETERS)),
+            register_module_buffer_registration_hook(partial(self._registered, INPUTS)),
             register_optimizer_step_pre_hook(self._of_optimizer),
             register_optimizer_step_post_hook(self._of_optimizer),
         ]
