@@ -106,7 +106,7 @@ class Results:
     @property
     def passed(self) -> bool:
         """Whether the instrument is fit for use."""
-        return not self.interrupted and all(budget.met for budget in self.budgets())
+        return all(budget.met for budget in self.budgets())
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dictionaries only. Times are nanoseconds."""
