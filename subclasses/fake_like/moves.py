@@ -1,7 +1,7 @@
 """Moves between claimed devices.
 
-C++ would start the device, and its backward would move the gradient to the carrier's. Where only the dtype or the layout
-changes, it is C++ that does it.
+C++ would start the device, and its backward would move the gradient to the carrier's. Where only the dtype or the
+layout changes, it is C++ that does it.
 """
 
 from __future__ import annotations

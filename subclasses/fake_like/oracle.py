@@ -21,6 +21,7 @@ from ..core.private import (
     set_neg,
     with_math_bits,
 )
+from .corrections import corrected
 from .guardless import lacks_guard, on_the_cpu
 from .zeros import on_zeros
 
@@ -37,26 +38,33 @@ class _Mode(FakeTensorMode):
         self.claim = META
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return corrected(func, args, kwargs or {}, self._computed)
+
+    def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
         try:
-            return super().dispatch(func, types, args, kwargs or {})
+            return super().dispatch(func, (), args, kwargs)
         except UnsupportedOperatorException as error:
             if error.func is not func:
                 raise
-        return on_zeros(func, args, kwargs or {}, self.fake_of)
+        return on_zeros(func, args, kwargs, self.fake_of)
 
     def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """One of the metadata of a real tensor; claims what the call is about."""
+        if tensor.layout is not torch.strided:
+            return self.from_tensor(tensor)
         return FakeTensor(self, _unfilled(tensor), self.claim)
 
 
-class _Local(threading.local):
-    """A mode takes 30 us to make, a tenth of a call: each thread has one. It keeps nothing of the calls."""
-
-    def __init__(self) -> None:
-        self.mode = _Mode()
+_local = threading.local()
 
 
-_local = _Local()
+def _mode() -> _Mode:
+    """A mode takes 30 us to make, a tenth of a call: each thread has one, which keeps nothing of the calls. Not before
+    it is used: the first brings torch's compiler in."""
+    if not hasattr(_local, "mode"):
+        _local.mode = _Mode()
+    mode: _Mode = _local.mode
+    return mode
 
 
 class Oracle:
@@ -67,7 +75,7 @@ class Oracle:
     """
 
     def __init__(self, fake: type, claim: torch.device) -> None:
-        self.mode = _local.mode
+        self.mode = _mode()
         self.fake, self.claim = fake, claim
         self._made: dict[int, torch.Tensor] = {}
 

@@ -13,6 +13,7 @@ from ..core.private import (
     OpOverload,
     below_python,
     make_wrapper,
+    metadata_only,
     never_compile,
     set_conj,
     set_neg,
@@ -22,6 +23,7 @@ from ..core.private import (
 )
 from ..core.report import describe
 from ..core.wrapper import WrapperTensor
+from .above import decide_by_claim, decided_above
 from .answer import answer_to
 from .claims import device_of
 from .geometry import become
@@ -68,6 +70,9 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
+        decide = decided_above(op, cls)
+        if decide is not None:
+            return lambda args, kwargs: decide(*args, **kwargs)
         return answer_to(cls, op, run, fake_of)
 
     @property
@@ -97,7 +102,8 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
 
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
         """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named."""
-        real = torch.empty(0, dtype=self.dtype).new_tensor(data, dtype=dtype)
+        with metadata_only():
+            real = torch.empty(0, dtype=self.dtype).new_tensor(data, dtype=dtype)
         where = self.device if device is None else device
         return FakeLikeTensor.from_tensor(real, where).requires_grad_(requires_grad)
 
@@ -162,3 +168,4 @@ never_compile(fake_of)
 FakeLikeTensor.meta = _Carrier()  # type: ignore[assignment]
 FakeLikeTensor.claim = _Claim()  # type: ignore[assignment]
 several_at_once(FakeLikeTensor)
+decide_by_claim(FakeLikeTensor)

@@ -66,6 +66,7 @@ from .fakes import (
     FakeTensor,
     FakeTensorMode,
     factory_functions,
+    kernel_of_fakes,
     only_lift_cpu_tensors,
     put_in_slot,
     several_at_once,
@@ -83,6 +84,7 @@ from .modules import (
 )
 from .needs import NEEDS, UnseenError, lacking, require
 from .operators import (
+    attention_order,
     bridges_to,
     call_of,
     composite_kernel,
@@ -137,6 +139,7 @@ __all__ = [
     "accept_plain_tangents",
     "all_keys",
     "all_operator_names",
+    "attention_order",
     "backend_count",
     "backward_context",
     "backward_id",
@@ -173,6 +176,7 @@ __all__ = [
     "is_functorch_level",
     "is_tracing",
     "kernel_at",
+    "kernel_of_fakes",
     "keys_of",
     "lacking",
     "load_hooks",

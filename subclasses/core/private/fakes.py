@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.optim.optimizer import _foreach_supported_types
 from torch.utils._device import _device_constructors
 
@@ -16,11 +16,15 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "factory_functions",
+    "kernel_of_fakes",
     "only_lift_cpu_tensors",
     "put_in_slot",
     "several_at_once",
     "take_from_slot",
 ]
+
+# Inside, the tensors of such a mode are to C++ what they are made of: plain tensors on the meta device.
+kernel_of_fakes: Callable[[FakeTensorMode], Any] = in_kernel_invocation_manager
 
 # The place below all users' modes. Where it is taken, factories don't initialize the device that they name.
 FAKE_SLOT: Any = torch._C._TorchDispatchModeKey.FAKE

@@ -67,3 +67,11 @@ def decomposition_of(op: OpOverload) -> Callable[..., Any] | None:
     from torch._decomp import decomposition_table  # half a second
 
     return decomposition_table.get(op)
+
+
+def attention_order() -> list[str]:
+    """The kernels of attention, in the order in which CUDA is to try them."""
+    names = {"FLASH_ATTENTION": "flash", "EFFICIENT_ATTENTION": "efficient", "CUDNN_ATTENTION": "cudnn", "MATH": "math"}
+    backend = torch._C._SDPBackend
+    by_number = {int(getattr(backend, name)): short for name, short in names.items()}
+    return [by_number[number] for number in torch._C._get_sdp_priority_order() if number in by_number]
