@@ -341,7 +341,7 @@ def figure(parameters: int, layers: int, time: float, mode: str = MODEL, width: 
     rounds = (time, time + 2)
     summary = Summary.of(rounds)
     subject = LOGGING if layers else PLAIN.name
-    to_plain = Summary.of([1.01]) if layers else None
+    to_plain = Summary.of([1.01 if width == LARGE.width else 2.0]) if layers else None
     name = f"{parameters} x{layers}"
     return Figure(
         name, MLP, SGD, mode, parameters, subject, layers, width, 8, summary, to_plain, None, None,
@@ -400,7 +400,7 @@ def test_what_a_run_found_is_printed_and_drawn(
     write_plot(found, tmp_path / "step.png")
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
     compiled = [figure(count, layers, 100.0 * count) for count in (8, 64) for layers in (0, 1)]
-    drawn = results_with(*compiled, figure(4, 1, 1.0, width=LARGE.width))
+    drawn = results_with(*compiled, *(figure(count, 1, 1.0, width=LARGE.width) for count in (4, 8)))
     assert [len(group) for group in growing(drawn)] == [4]
     write_plot(drawn, tmp_path / "step.svg")
     assert (tmp_path / "step.svg").read_text().startswith("<?xml")
@@ -464,6 +464,7 @@ def test_an_interrupt_keeps_what_was_measured(
 
 def test_the_loss_of_the_gpt_is_that_of_the_next_token() -> None:
     task = make_task("GPT", FEW)
+    assert torch.equal(task.batch[0][:, 1:], task.batch[1][:, :-1])
     logits = task.model(task.batch[0])
     wanted = F.cross_entropy(logits.transpose(1, 2), task.batch[1])
     assert torch.allclose(task.loss(logits, task.batch[1]), wanted)
