@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import lamina
+from lamina.subclasses.fake_like import replays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,3 +61,13 @@ def _clean_torch() -> Iterator[None]:
     yield
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+
+
+@pytest.fixture(autouse=True)
+def _replays_are_checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of FakeLikeTensor compute every replay again, and fail where it differs."""
+    if "fake" not in request.module.__name__:
+        yield
+        return
+    with replays.checked():
+        yield

@@ -9,18 +9,17 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from lamina import DataDependentError, FakeLikeTensor
-from lamina.modes import FakeLikeMode
 from lamina.conformance.sweep import Operator
 from lamina.conformance.sweep.run import _quiet
 from lamina.conformance.sweep.samples import Arguments, Case, cases, error_cases
 from lamina.conformance.sweep.trial import Run, call
+from lamina.modes import FakeLikeMode
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
 VARIANTS = ("function", "method", "inplace", "out")
-# What comes of uninitialized memory in the real run decides no metadata; of random draws, neither.
 
 
 class Faker:
@@ -90,7 +89,7 @@ def compare(ops: Sequence[Operator], limit: int | None, dtypes: Sequence[torch.d
 def _compare(case: Case, tally: Tally) -> None:
     try:
         real = call(case, case.fresh_arguments(False))
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever an operator raises
         tally.skipped += 1
         return
     given = case.fresh_arguments(False)
@@ -107,7 +106,7 @@ def _compare(case: Case, tally: Tally) -> None:
         if not torchs_fakes_refuse(case):
             tally.more_data_than_torch.append(f"{case.name} {where}")
         return
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is compared
         tally.different.append((case.name, f"{where}: {type(error).__name__}: {str(error)[:160]}"))
         return
     expected, got = observed(real), observed(fake)
@@ -124,7 +123,7 @@ def torchs_fakes_refuse(case: Case) -> bool:
     try:
         with mode:
             call(case, arguments)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever an operator raises
         return True
     return False
 
@@ -137,7 +136,7 @@ def compare_errors(ops: Sequence[Operator]) -> tuple[int, list[str]]:
             try:
                 arguments = case.fresh_arguments(False)
                 fakes = case.fresh_arguments(False).map(Faker())
-            except Exception:  # a sample that can't be copied
+            except Exception:  # noqa: BLE001 - a sample that can't be copied
                 continue
             expected = _error_of(case, arguments)
             with FakeLikeMode("cpu"):
@@ -147,7 +146,9 @@ def compare_errors(ops: Sequence[Operator]) -> tuple[int, list[str]]:
             if isinstance(got, type(expected)):
                 same += 1
             else:
-                detail = f"{type(got).__name__}: {str(got)[:110]} -- not {type(expected).__name__}: {str(expected)[:110]}"
+                detail = (
+                    f"{type(got).__name__}: {str(got)[:110]} -- not {type(expected).__name__}: {str(expected)[:110]}"
+                )
                 others.append(f"{case.name} #{case.index}: {detail}")
     return same, others
 
@@ -155,9 +156,6 @@ def compare_errors(ops: Sequence[Operator]) -> tuple[int, list[str]]:
 def _error_of(case: Case, arguments: Arguments) -> Exception | None:
     try:
         call(case, arguments)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is compared
         return error
     return None
-
-
-__all__ = ["Tally", "compare", "compare_errors", "tree_map_only"]

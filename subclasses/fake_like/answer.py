@@ -14,14 +14,13 @@ from ..core.schema import OpFacts, facts_of, value_of
 from ..core.unwrap import counting_versions, where_views_work
 from .cache import replays
 from .checks import check
-from .corrections import corrected
 from .geometry import follow
 from .metadata import Metadata
 from .oracle import META as _NOWHERE
 from .oracle import Oracle, claim_of
 from .plan import Plan, places_in, plan_of
 from .refusals import translated
-from .signature import UntellableError, signature, state_that_decides
+from .signature import UnknownError, UntellableError, signature, state_that_decides
 
 Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -39,6 +38,8 @@ def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata],
                 key = (*key, signature(kwargs.values(), cls, any_float, [*kwargs]))
         except UntellableError:
             return traced(args, kwargs)
+        except UnknownError:
+            return _asked(cls, facts, args, kwargs, make)[0].run(args, kwargs)
         replay = replays.find(key)
         if replay is not None:
             replays.hits += 1
@@ -61,7 +62,7 @@ def _asked(
     given, named = oracle.stand_ins(args, kwargs)
     places = places_in(given, named)
     try:
-        result = corrected(facts.op, given, named, oracle.compute)
+        result = oracle.compute(facts.op, given, named)
     except Exception as error:
         raised = translated(facts.op, error, [t for t in tensors_in((args, kwargs)) if isinstance(t, cls)])
         if raised is error:

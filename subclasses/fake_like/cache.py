@@ -64,8 +64,9 @@ class Replays:
             StaleReplayError: inside ``checked()``, where another plan is known.
         """
         with self._lock:
-            self.misses += 1
             known = self._facts.get(key)
+            self.hits += known is not None
+            self.misses += known is None
             if "checked" in self._suspended and known is not None and known != plan.facts:
                 raise StaleReplayError(key[0].op, known, plan.facts)
             if "off" in self._suspended:

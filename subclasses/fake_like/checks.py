@@ -18,6 +18,8 @@ _CLONE = "Please clone() the tensor before performing the operation."
 
 def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raises what the real operator raises and torch's fake one doesn't."""
+    if kwargs.get("generator") is not None:
+        _same_device(kwargs["generator"], args, kwargs)
     if op in _APART:
         _apart(op, tuple(args), kwargs)
     found = _CHECKS.get(op)
@@ -28,6 +30,13 @@ def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
 def _refuse(holds: bool, text: str, kind: type[Exception] = RuntimeError) -> None:
     if not holds:
         raise kind(text)
+
+
+def _same_device(generator: torch.Generator, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    first = next(tensors_in((args, kwargs)), None)
+    device = kwargs.get("device") if first is None else first.device
+    kind, expected = generator.device.type, "cpu" if device is None else torch.device(device).type
+    _refuse(kind == expected, f"Expected a '{expected}' device type for generator but found '{kind}'")
 
 
 # Their meta functions are in Python, and don't ask whether what is written overlaps with itself or with what is read.

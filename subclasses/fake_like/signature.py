@@ -18,11 +18,11 @@ from .metadata import Metadata, metadata_of
 
 
 class UntellableError(Exception):
-    """An argument is symbolic, or its values are traced: the call is not to be replayed. Never leaves the package."""
+    """An argument is symbolic, or its values are traced: the call is PyTorch's. Never leaves the package."""
 
 
-class _Incomparable:
-    """Stands for an argument of which nothing is known: equal to nothing, so that the call is computed each time."""
+class UnknownError(Exception):
+    """Nothing is known of an argument: the call is to be computed each time. Never leaves the package."""
 
 
 _AS_THEY_ARE = (type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -65,7 +65,7 @@ def _other(value: Any, kind: type, fake: type) -> Hashable:
         return (torch.Tensor, metadata_of(value, value.device))
     if kind is torch.Generator:
         return torch.Generator, value.device
-    return _Incomparable()
+    raise UnknownError
 
 
 # Their kernels are chosen by what backends the program has left on: the layout of the result is the kernel's.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..core.copying import extras
 from ..core.errors import DataSwapError, LayoutError
 from ..core.policy import Fallback
 from ..core.private import (
@@ -132,13 +133,17 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
             )
         become(self, other, other._l_known())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
         """Two that share a storage do so in the copy."""
         copied = super().__deepcopy__(memo)
-        first = memo.setdefault(storage_id(self), copied)
-        if first is not copied:
-            share_storage(copied, first)
+        key = FakeLikeTensor, storage_id(self)
+        if key not in memo:
+            memo[key] = torch.empty(self.untyped_storage().nbytes(), dtype=torch.uint8, device=META)
+        become(copied, memo[key], self._l_known())
         return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _rebuilt, (self._l_known(), self.requires_grad, extras(self))
 
     def _l_known(self) -> Metadata:
         return self.metadata or metadata_of(self, self.device)
@@ -164,6 +169,15 @@ def fake_of(metadata: Metadata) -> FakeLikeTensor:
     return fake
 
 
+def _rebuilt(metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]) -> FakeLikeTensor:
+    """The inverse of ``__reduce_ex__``. As those of torch's meta tensors, storages are not shared then."""
+    fake = fake_of(metadata)
+    fake.requires_grad_(requires_grad)
+    vars(fake).update(attributes)
+    return fake
+
+
+torch.serialization.add_safe_globals([_rebuilt])
 never_compile(fake_of)
 FakeLikeTensor.meta = _Carrier()  # type: ignore[assignment]
 FakeLikeTensor.claim = _Claim()  # type: ignore[assignment]

@@ -1,0 +1,80 @@
+"""FakeLikeTensor over PyTorch's own operator samples: the metadata of real execution, but for short lists with reasons.
+
+By default the first samples of each operator, in four dtypes and four variants; all of them with ``--all-samples``
+(100 000 cases, 5 minutes).
+"""
+
+from __future__ import annotations
+
+import fake_samples
+import pytest
+import torch
+from fake_samples import DTYPES
+
+from lamina.conformance.sweep import operators, shard
+
+SHARDS = 8
+FIRST = 3  # samples of each operator, dtype and variant
+
+_OUT = "C++ compares device= with the device of the carrier of out=, above dispatch"
+DIFFERENT = {
+    "tensor_split": "C++ reads the indices, a tensor, above dispatch: RuntimeError, not DataDependentError",
+    **dict.fromkeys("arange empty eye full linspace logspace ones randn zeros normal_number_mean".split(), _OUT),
+    **dict.fromkeys(("linspace_tensor_overload", "logspace_tensor_overload"), _OUT),
+    "__getitem__": "C++ makes a tensor of a list of indices on the device of the carrier, which the mode refuses",
+}
+# A FakeLikeTensor is strided; these take or give sparse tensors.
+SPARSE = {"sparse_sampled_addmm", "sparse_mm_reduce", "to_sparse"}
+
+_VALUES = "depends on values"
+WRONG_INPUTS = {
+    "multinomial": f"{_VALUES}: probabilities below 0, infinite, or all 0",
+    "gather": f"{_VALUES}: an index is out of bounds",
+    "scatter": f"{_VALUES}: an index is out of bounds",
+    "scatter_add": f"{_VALUES}: an index is out of bounds",
+    "nn_functional_gaussian_nll_loss": "reads values before it checks its options: DataDependentError comes first",
+    "arange": _OUT,
+    "as_strided_scatter": "whether a scatter is inside the storage is not asked for without one",
+    "cat": "an operand that is the result itself: torch's fake kernel has copied it by then",
+    "narrow_copy": "IndexError, where its CPU kernel has a bare check that gives RuntimeError",
+}
+
+
+@pytest.fixture(scope="module")
+def limit(request: pytest.FixtureRequest) -> int | None:
+    return None if request.config.getoption("--all-samples") else FIRST
+
+
+@pytest.mark.parametrize("index", range(SHARDS))
+def test_metadata_are_those_of_real_execution(index: int, limit: int | None) -> None:
+    tally = fake_samples.compare(shard(index, SHARDS), limit)
+    unlisted = [f"{op} {what}" for op, what in tally.different if op not in DIFFERENT]
+    assert not unlisted, "\n".join(unlisted[:40])
+    assert set(tally.sparse) <= SPARSE
+    assert tally.more_data_than_torch == []
+    assert tally.equal > 500
+    assert tally.skipped < 0.1 * tally.equal
+
+
+def test_wrong_inputs_raise_what_real_execution_raises() -> None:
+    same, others = fake_samples.compare_errors(operators())
+    unlisted = [other for other in others if other.partition(" ")[0] not in WRONG_INPUTS]
+    assert not unlisted, "\n".join(unlisted)
+    assert same >= 0.95 * (same + len(others))
+    assert same > 400
+
+
+def test_the_lists_name_operators() -> None:
+    names = {op.formatted_name for op in operators()}
+    assert {*DIFFERENT, *SPARSE, *WRONG_INPUTS} <= names
+
+
+def test_the_comparison_sees_a_difference() -> None:
+    plain = torch.ones(4, 6)
+    faker = fake_samples.Faker()
+    run = fake_samples.Run(fake_samples.Arguments(plain, (), {}), plain, plain.t())
+    right = fake_samples.Run(fake_samples.Arguments(faker(plain), (), {}), faker(plain), faker(plain).t())
+    wrong = fake_samples.Run(fake_samples.Arguments(faker(plain), (), {}), faker(plain), faker(plain).t().clone())
+    assert fake_samples.observed(run) == fake_samples.observed(right)
+    assert fake_samples.observed(run) != fake_samples.observed(wrong)
+    assert len(DTYPES) == 4
