@@ -15,7 +15,16 @@ from .devices import Device
 from .ledger import Step, leaves
 
 _aten = torch.ops.aten
-_UNMOVED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "lift_fresh")
+_UNMOVED = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "lift_fresh",
+    "_unsafe_view",
+)
 _GATHERING = ("embedding", "gather", "index", "index_select")  # what they read is as much as they give
 
 

@@ -37,13 +37,14 @@ class Step(NamedTuple):
 
 
 class Block:
-    """A storage: its device, and what is known of it. ``made``: the index of the operator that made it, -1:
-    before. ``first``: its bytes then, before it was resized."""
+    """A storage: its device, and what is known of it. ``first``: its bytes before it was resized; ``recorded``: how it
+    came to be, by phase; ``node``: the number of the autograd node that made it, if one did."""
 
-    __slots__ = ("category", "device", "first", "made", "nbytes", "recorded", "saved")
+    __slots__ = ("category", "device", "first", "nbytes", "node", "recorded", "saved")
 
-    def __init__(self, nbytes: int, device: torch.device, made: int, recorded: str) -> None:
-        self.nbytes, self.device, self.made, self.recorded = nbytes, device, made, recorded
+    def __init__(self, nbytes: int, device: torch.device, recorded: str) -> None:
+        self.nbytes, self.device, self.recorded = nbytes, device, recorded
+        self.node: int | None = None
         self.first = nbytes
         self.category: str | None = None
         self.saved = False
@@ -95,7 +96,7 @@ class Ledger:
                     yield self._new(storage, leaf.device, recorded)
 
     def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None) -> Block:
-        block = Block(storage.nbytes(), device, -1 if recorded is None else self.index, recorded or "")
+        block = Block(storage.nbytes(), device, recorded or "")
         reference = _Reference(storage, self._freed)
         reference.key = id(storage)
         self._blocks[reference.key] = block, reference

@@ -69,7 +69,8 @@ def _memory(plan: Plan) -> Iterator[str]:
         share = nbytes / plan.peak_bytes if plan.peak_bytes else 0
         yield f"  {name:<20}{in_bytes(nbytes):>12}{share:>7.1%}"
     if plan.reserved_bytes is not None:
-        yield f"asked for {in_bytes(plan.asked_bytes)}; reserved by the allocator at most {in_bytes(plan.reserved_bytes)}"
+        reserved = in_bytes(plan.reserved_bytes)
+        yield f"asked for {in_bytes(plan.asked_bytes)}; reserved by the allocator: {reserved}"
     for device, nbytes in plan.elsewhere.items():
         yield f"on {device}: {in_bytes(nbytes)}"
     yield NOT_IN_IT

@@ -45,8 +45,8 @@ def plan_step(
 
     Raises:
         UnknownDeviceError: no such device. ValueError: no such allocator.
-        DataDependentError: the step needs values. This and any other error of the step's own comes as it is; its
-            ``plan`` is the plan so far.
+        DataDependentError: the step needs values. Every error of the step's own comes as it is; its ``plan`` is the
+            plan so far.
 
     >>> import torch
     >>> def step():
@@ -56,10 +56,9 @@ def plan_step(
     >>> plan.peak_bytes, plan.by_category["parameters"], plan.by_category["gradients"]
     (8080004, 4000000, 4000000)
     """
-    if allocator not in (None, CACHING):
-        raise ValueError(f"allocator={allocator!r}: it is {CACHING!r}, or None for the bytes that tensors ask for")
     hardware = device_named(device) if isinstance(device, str) else None
     claim = hardware.claim if hardware else device
+    _check_allocator(allocator)
     watch = StepWatch([*referred(step), *known], progress)
     try:
         with FakeLikeMode(claim, convert=convert), watch:
@@ -70,6 +69,11 @@ def plan_step(
     plan = _plan(watch, claim, hardware, allocator, None)
     del kept  # alive until here: it is what the step returns
     return plan
+
+
+def _check_allocator(allocator: str | None) -> None:
+    if allocator not in (None, CACHING):
+        raise ValueError(f"allocator={allocator!r}: it is {CACHING!r}, or None for the bytes that tensors ask for")
 
 
 def _plan(

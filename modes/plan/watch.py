@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...subclasses.core.call_site import call_site
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import OpOverload, running_node
+from ...subclasses.core.private import OpOverload, running_node, running_sequence_number
 from ...subclasses.core.schema import facts_of
 from ...subclasses.logging_tensor import current_phase
 from ...subclasses.logging_tensor.module_path import module_path
@@ -29,6 +29,7 @@ from .costs import StepCosts
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step
 
 _ADD = torch.ops.aten.add.Tensor
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
 
 
 class StepWatch(WatchingDispatchMode):
@@ -54,28 +55,39 @@ class StepWatch(WatchingDispatchMode):
         self.steps.append(step)
         given = [*tensors_in((args, dict(kwargs)))]
         for tensor in given:
-            self._given(tensor, phase)
+            self._given(tensor, phase, self._how(phase) if func in _LIFTS else None)
         result = run(*args, **kwargs)
-        node = running_node() if phase == "backward" else None
         made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase))]
-        if node == "AccumulateGrad":
-            for block in made:
-                _mark(block, GRADIENTS)
+        if phase == "backward":
+            self._made_in_backward(func, given, made)
         elif not given and path is None and phase == "forward":
             for block in made:
                 _mark(block, INPUTS)
-        elif phase == "backward" and node is None and func is _ADD and len(given) == 2 and made:
-            self.ledger.summed(made[0], next(self.ledger.blocks(given[0])))
         self._count(step, func, args, kwargs, result, phase)
         return result
 
-    def _given(self, tensor: torch.Tensor, phase: Phase) -> None:
+    def _given(self, tensor: torch.Tensor, phase: Phase, recorded: str | None) -> None:
         is_parameter = isinstance(tensor, nn.Parameter)
-        for block in self.ledger.blocks(tensor):
+        for block in self.ledger.blocks(tensor, recorded):
             if is_parameter:
                 block.category = PARAMETERS
             elif phase == "backward" and _was_saved(block):
                 block.saved = True
+
+    def _made_in_backward(self, func: Any, given: Sequence[torch.Tensor], made: Sequence[Block]) -> None:
+        """The gradients of leaves show by the node that accumulates them; those that the engine adds up, by being what
+        two nodes made."""
+        if running_node() == "AccumulateGrad":
+            for block in made:
+                _mark(block, GRADIENTS)
+            return
+        node = running_sequence_number()
+        for block in made:
+            block.node = block.node or node
+        if func is _ADD and len(given) == 2 and made and not torch.is_grad_enabled():
+            first = next(self.ledger.blocks(given[0]))
+            if first.node not in (None, node):
+                self.ledger.summed(made[0], first)
 
     def _how(self, phase: Phase) -> str:
         return "anew" if phase == "backward" and torch.is_grad_enabled() else phase
