@@ -127,5 +127,12 @@ BENCHES = (
         _in_folder("step"),
     ),
     Bench("int8", "a linear layer with int8 weights, and a training step with them", 540, 60, _in_folder("int8")),
+    Bench(
+        "fake",
+        "metadata without data: operators and training steps, beside torch's own fakes",
+        60,
+        25,
+        _in_folder("fake"),
+    ),
     Bench("modes", "what logs, counters and guards add to an operator", 25, 6, _modes),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..budget import Budget
 from ..budgets import AT_MOST_GROWTH, AT_MOST_HAND_WRITTEN, ONE_LAYER_OPS
+from ..fake.budgets import STEP_FASTER
 from ..int8.budgets import AT_LEAST_FASTER
 from ..int8.subjects import ours
 from ..ours import LOGGING, TRANSPARENT
@@ -57,9 +58,11 @@ def _of_the_step() -> Iterator[Promise]:
 
 
 def _of_fakes() -> Iterator[Promise]:
-    yield _promise("fake", "µs an operator of FakeLike, its signature seen before", r"µs.*FakeLike", at_most=8.0)
-    text = "training step under FakeLike, times as fast as under FakeTensorMode"
-    yield _promise("fake", text, r"training step.*FakeLike", at_least=12.0)
+    text = "µs an operator, add, lamina FakeLikeMode, its signature seen before"
+    yield _promise("fake", text, r"µs an operator, add, .*FakeLikeMode", at_most=8.0)
+    for model, at_least in STEP_FASTER.items():
+        text = f"training step, {model}: lamina FakeLikeMode, times as fast as torch FakeTensorMode"
+        yield _promise("fake", text, rf"training step, {model}.*FakeLike.*FakeTensor", at_least=at_least)
 
 
 PROMISES = (*_of_layers(), *_of_the_step(), *_of_fakes(), *_of_int8())

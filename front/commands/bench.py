@@ -20,6 +20,7 @@ COMMANDS = {
     ),
     "step": ("step.command", "Time training steps with wrapped weights, eager and compiled, and split the cost."),
     "modes": ("modes", "Time what logs, counters and guards add to an operator, against modes that do nothing."),
+    "fake": ("fake.command", "Time operators and training steps that compute metadata alone, against torch's fakes."),
     "selfcheck": (
         "selfcheck",
         "Does the instrument find a difference where there is one, and none where there is none?",

@@ -1,0 +1,1 @@
+"""`lamina bench fake`: how fast metadata is computed without data: FakeLikeTensor beside torch's own."""
