@@ -93,8 +93,8 @@ def _scopes(options: Options) -> Iterator[None]:
 def _add_group(results: Results, group: Group, subjects: dict[str, Subject], progress: Progress) -> None:
     """Check all steps of a group, time those that pass in turns, and add their figures."""
     passed: list[Prepared] = []
-    for number, parameters in enumerate(group.parameters):
-        if group.mode != EAGER and (group.mode != MODEL or not number):
+    for parameters in group.parameters:
+        if group.mode != EAGER:
             _compile_once(group, parameters)
         losses: list[float] | None = None
         for subject, layers in trials_of(group, parameters, subjects):
