@@ -2,33 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ...subclasses.core.private import factory_functions
+from ...subclasses.core.fields import tensors_in
+from ...subclasses.core.private import excluded_now, factory_functions
+from ...subclasses.fake_like import FakeLikeTensor
+from ...subclasses.fake_like.claims import device_of
+from ...subclasses.fake_like.errors import UndecidedError
+from .autocast import casting, is_on
 
-_FACTORIES = factory_functions()
+_NUMBERS = (bool, int, float, complex)
 
 
 class Functions(TorchFunctionMode):
-    """``device``: what factories get that name none. ``claim``: the device that the running call is about."""
+    """``device``: what factories get that name none."""
 
     def __init__(self, device: torch.device | None) -> None:
         super().__init__()
         self.device = device
-        self.claim: torch.device | None = device
+        self.last: Any = None  # the metadata of a tensor that was computed with
+        self._call: tuple[Sequence[Any], Mapping[str, Any]] | None = None
+        self._usual = -1  # the keys that the thread excludes where autocast is off
+        self._casts = self._inside = False  # whether autocast was seen, and was on at the last call
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
-        if self.device is not None and func in _FACTORIES and kwargs.get("device") is None and not _number(func, args):
-            kwargs["device"] = self.device
-        return func(*args, **kwargs)
+        self._watch_autocast()
+        outer, self._call = self._call, (args, kwargs or {})
+        try:
+            special = _SPECIAL.get(func)
+            return func(*args, **(kwargs or {})) if special is None else special(self, func, args, dict(kwargs or {}))
+        finally:
+            self._call = outer
+
+    def claim(self) -> torch.device | None:
+        """The device that a call is about, in which C++ makes a tensor "like" one of ours: what it names, that of its
+        first argument that is ours, or of what was computed before, in the backward say."""
+        args, kwargs = self._call or ((), {})
+        if kwargs.get("device") is not None:
+            return device_of(kwargs["device"])
+        found = next((t for t in tensors_in((tuple(args), dict(kwargs))) if isinstance(t, FakeLikeTensor)), None)
+        if found is not None:
+            return found.device
+        return self.device if self.last is None else self.last.device
+
+    def end(self) -> None:
+        """Lets go of what autocast took."""
+        if self._casts:
+            casting.end()
+        self._casts = self._inside = False
+
+    def _watch_autocast(self) -> None:
+        keys = excluded_now()
+        if keys == self._usual:
+            on = False
+        elif not (on := is_on()):
+            self._usual = keys
+        if on and not self._casts:
+            casting.begin()
+            self._casts = True
+        elif self._inside and not on:
+            casting.forget()
+        self._inside = on
 
 
-def _number(func: Any, args: Sequence[Any]) -> bool:
-    return func is torch.tensor and bool(args) and isinstance(args[0], (bool, int, float, complex))
+def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A factory: on the mode's device, unless it names one."""
+    out = kwargs.get("out")
+    if out is not None:
+        return func(*args, **_agreeing(out, kwargs))
+    if mode.device is not None and kwargs.get("device") is None and not _is_number(func, args):
+        kwargs["device"] = mode.device
+    made = func(*args, **kwargs)
+    if kwargs.get("pin_memory"):
+        made._l_pinned = True
+    return made
+
+
+def _agreeing(out: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Without the device, which C++ would compare with that of the carrier."""
+    device = kwargs.pop("device", None)
+    if device is not None and device_of(device) != out.device:
+        raise RuntimeError(f"device {device} does not match device of out parameter ({out.device})")
+    return kwargs
+
+
+def _is_number(func: Any, args: Sequence[Any]) -> bool:
+    return func is torch.tensor and bool(args) and isinstance(args[0], _NUMBERS)
+
+
+def _take(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """``as_tensor`` and ``asarray``: of one of ours, itself where nothing changes."""
+    data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    if not isinstance(data, FakeLikeTensor):
+        return _make(mode, func, args, kwargs)
+    dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    device = kwargs.get("device", args[2] if len(args) > 2 else None)
+    copied = data.to(mode.device if device is None else device, dtype, copy=bool(kwargs.get("copy")))
+    return copied.detach().requires_grad_(kwargs["requires_grad"]) if "requires_grad" in kwargs else copied
+
+
+def _attend(_: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The encoder's fast path is taken where no tensor has a function handler; this mode is one for all of them."""
+    query, key, value = args[:3]
+    embedded, heads = args[3:5]
+    fast = (
+        torch.backends.mha.get_fastpath_enabled()
+        and not kwargs.get("training", True)
+        and query is key
+        and key is value
+        and query.dim() == 3
+        and heads % 2 == 0
+        and query.stride(0) < query.stride(1)  # batch_first: transposed on the way here
+        and not is_on()
+        and not kwargs.get("use_separate_proj_weight")
+        and query.size(-1) == embedded
+        and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in((tuple(args), kwargs))))
+        and kwargs.get("in_proj_bias", args[6] if len(args) > 6 else None) is not None
+    )
+    if fast:
+        raise UndecidedError(
+            "nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation, without gradients, run in one kernel "
+            "(the fast path), which can't be taken inside FakeLikeMode. Plan the other path, on the device too: "
+            "torch.backends.mha.set_fastpath_enabled(False)."
+        )
+    return func(*args, **kwargs)
+
+
+_Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
+_SPECIAL: dict[Any, _Special] = dict.fromkeys(factory_functions(), _make)
+_SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, F.multi_head_attention_forward: _attend}

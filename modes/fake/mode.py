@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...subclasses.core.private import (
     FAKE_SLOT,
     TRACERS,
     TorchDispatchMode,
+    amp_without_cuda,
     never_compile,
     only_lift_cpu_tensors,
     put_in_slot,
@@ -21,6 +23,7 @@ from ...subclasses.core.private import (
 from ...subclasses.core.schema import facts_of
 from ...subclasses.fake_like import FakeLikeTensor
 from .arrivals import Arrivals
+from .autocast import casting
 from .functions import Functions
 
 META = torch.device("meta")
@@ -53,19 +56,23 @@ class FakeLikeMode(TorchDispatchMode):
         self._functions = Functions(self.device)
         self._arrivals = Arrivals(convert)
         self._before: tuple[Any, bool] | None = None
+        self._scopes = ExitStack()
 
     def __enter__(self) -> FakeLikeMode:
         if self._before is not None:
             raise RuntimeError("this FakeLikeMode is on already. Make a second FakeLikeMode.")
         self._before = take_from_slot(FAKE_SLOT), only_lift_cpu_tensors(True)
         super().__enter__()
-        self._functions.__enter__()
+        self._scopes.enter_context(self._functions)
+        self._scopes.enter_context(casting.scope())
+        self._scopes.enter_context(amp_without_cuda())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._functions.__exit__(kind, error, trace)
+        self._scopes.close()
+        self._functions.end()
         super().__exit__(kind, error, trace)
         outer, lifting = self._before or (None, False)
         self._before = None
@@ -90,6 +97,8 @@ class FakeLikeMode(TorchDispatchMode):
                 return NotImplemented
         args, kwargs, fakes = self._arrivals.admit(func, args, kwargs or {})
         if fakes:
+            if args and isinstance(args[0], FakeLikeTensor):
+                self._functions.last = args[0].metadata
             return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
         if any(True for _ in tensors_in((args, kwargs))) and not _goes_away(args, kwargs):  # numbers alone
             return self._arrivals.leave(func(*args, **kwargs))
@@ -99,7 +108,7 @@ class FakeLikeMode(TorchDispatchMode):
         if func.namespace == "profiler" or not any(r.tensor for r in facts_of(func).results):
             return func(*args, **kwargs)
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
-            kwargs = {**kwargs, "device": self._functions.claim or META}
+            kwargs = {**kwargs, "device": self._functions.claim() or META}
         return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
 
 

@@ -3,7 +3,9 @@ the place that torch keeps for a mode that makes tensors fake."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ __all__ = [
     "FAKE_SLOT",
     "FakeTensor",
     "FakeTensorMode",
+    "amp_without_cuda",
     "factory_functions",
     "kernel_of_fakes",
     "only_lift_cpu_tensors",
@@ -52,3 +55,46 @@ def several_at_once(cls: type[torch.Tensor]) -> None:
     (``_foreach_``), which takes more memory than one after the other."""
     if cls not in _foreach_supported_types:
         _foreach_supported_types.append(cls)
+
+
+class _AmpScopes(threading.local):
+    """How many scopes of ``amp_without_cuda`` this thread is in."""
+
+    inside = 0
+
+
+_scopes = _AmpScopes()
+_lock = threading.Lock()
+_swapped: list[tuple[Any, str, Any]] = []  # while a scope is open: where, which name, torch's own function
+_open = [0]
+
+
+@contextmanager
+def amp_without_cuda() -> Iterator[None]:
+    """Inside, in this thread, ``torch.autocast("cuda")`` and ``GradScaler("cuda")`` don't switch themselves off because
+    there is no CUDA: torch asks two functions for that."""
+    with _lock:
+        if not _open[0]:
+            _swap(torch.cuda.amp.common, "amp_definitely_not_available", False)
+            _swap(torch.cuda, "is_bf16_supported", True)
+        _open[0] += 1
+    _scopes.inside += 1
+    try:
+        yield
+    finally:
+        _scopes.inside -= 1
+        with _lock:
+            _open[0] -= 1
+            while not _open[0] and _swapped:
+                owner, name, before = _swapped.pop()
+                setattr(owner, name, before)
+
+
+def _swap(owner: Any, name: str, inside: bool) -> None:
+    before = getattr(owner, name)
+
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        return inside if _scopes.inside else before(*args, **kwargs)
+
+    _swapped.append((owner, name, before))
+    setattr(owner, name, ask)

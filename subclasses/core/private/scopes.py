@@ -76,6 +76,10 @@ function_mode_on_top: Callable[[], object] = torch.overrides._get_current_functi
 function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 
+# A scope in which neither classes nor modes see functions.
+no_function_modes: Callable[[], Any] = torch._C.DisableTorchFunction
+
+
 def function_modes_on_stack() -> list[Any]:
     """The active function modes; the last is asked first."""
     modes: list[Any] = torch.overrides._get_current_function_mode_stack()
