@@ -40,9 +40,9 @@ def subject_of(
     with _as_subject_error("for a float32 tensor of shape (4, 8) make raises"):
         instance = make(plain.clone())
     _examine(cls, instance, plain)
-    decode = decode or decoder_of(cls)
     with _as_subject_error(f"what a {cls.__name__} stands for can't be found out, so pass kind"):
         kind = Kind(kind) if kind is not None else _kind_of(cls, instance)
+    decode = decode or (_of_the_metadata if kind is Kind.FAKE else decoder_of(cls))
     if kind is not Kind.FAKE:
         with _as_subject_error(f"the values of a {cls.__name__} can't be read; pass decode if there is a way to"):
             _examine_values(cls, decode(instance), plain)
@@ -83,6 +83,11 @@ def decoder_of(cls: type[torch.Tensor]) -> Decode:
         if getattr(cls, name, None) not in (None, getattr(torch.Tensor, name, None)):
             return lambda instance: getattr(instance, name)()
     return _first_inner
+
+
+def _of_the_metadata(instance: Any) -> torch.Tensor:
+    """Of a fake: zeros."""
+    return torch.zeros(instance.shape, dtype=instance.dtype, device=instance.device)
 
 
 def _first_inner(instance: Any) -> torch.Tensor:

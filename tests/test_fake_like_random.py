@@ -44,7 +44,6 @@ DRAWS: dict[str, Callable[[str], Any]] = {
     "dirichlet": lambda d: torch._sample_dirichlet(fake(3, device=d)),
     "standard_gamma": lambda d: torch._standard_gamma(fake(3, device=d)),
     "init": lambda d: nn.init.kaiming_uniform_(fake(3, 3, device=d)),
-    "trunc_normal_": lambda d: nn.init.trunc_normal_(fake(3, 3, device=d)),
 }
 
 

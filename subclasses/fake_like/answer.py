@@ -33,7 +33,7 @@ def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata],
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            key = signature(args, cls, any_float, [facts, state()])
+            key = signature(args, cls, any_float, [facts, cls, state()])
             if kwargs:
                 key = (*key, signature(kwargs.values(), cls, any_float, [*kwargs]))
         except UntellableError:
@@ -63,16 +63,18 @@ def _asked(
     places = places_in(given, named)
     try:
         result = oracle.compute(facts.op, given, named)
-    except Exception as error:
-        raised = translated(facts.op, error, [t for t in tensors_in((args, kwargs)) if isinstance(t, cls)])
-        if raised is error:
-            raise
-        raise raised from (error if isinstance(error, AssertionError) else None)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised
+        # By no name of this frame, which the traceback holds: it would hold the error, and with it the operands.
+        raise translated(facts.op, error, _fakes_in(cls, args, kwargs))  # noqa: B904
     for tensor in tensors_in(result):
         if tensor.layout is not torch.strided:
             raise LayoutError(cls, "meta", tensor.layout)
     changed = follow(places, cls, args, kwargs)
     return plan_of(result, places, make), not changed
+
+
+def _fakes_in(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return [tensor for tensor in tensors_in((args, kwargs)) if isinstance(tensor, cls)]
 
 
 def _refuse_to_write_data(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

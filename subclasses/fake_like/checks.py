@@ -142,7 +142,18 @@ def _complex(real: Any, imag: Any, *, out: Any = None) -> None:
         _refuse(out.dtype is wanted, text)
 
 
+def _select(self: Any, dim: int, index: int) -> None:
+    n = self.dim()
+    _refuse(n > 0, "select() cannot be applied to a 0-dim tensor.", IndexError)
+    text = f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+    _refuse(-n <= dim < n, text, IndexError)
+    size = self.size(dim)
+    text = f"select(): index {index} out of range for tensor of size {list(self.shape)} at dimension {dim}"
+    _refuse(-size <= index < size, text, IndexError)
+
+
 _CHECKS: dict[OpOverload, Check] = {
+    aten.select.int: _select,
     aten.multinomial.default: _multinomial,
     aten.multinomial.out: _multinomial,
     aten.cat.default: _cat,

@@ -68,3 +68,7 @@ class Claims:
         """What ``type()`` says: "torch.cuda.HalfTensor"."""
         kind = "" if self.device.type == "cpu" else f"{self.device.type}."
         return f"torch.{kind}{_NAMES.get(self.dtype, str(self.dtype).removeprefix('torch.').title())}Tensor"
+
+
+# All of it but ``device`` itself, which a wrapper over one of ours says as well.
+ANSWERS = {name: value for name, value in vars(Claims).items() if name.startswith(("is_", "get_"))}

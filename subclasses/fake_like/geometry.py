@@ -20,7 +20,7 @@ def follow(places: Sequence[Place], fake: type, args: Args, kwargs: dict[str, An
         own = place.find(args, kwargs)
         if isinstance(own, fake):
             now = metadata_of(place.tensor, own.device)
-            if now is not own.metadata or place.moved:
+            if now is not own._l_metadata or place.moved:
                 become(own, place.tensor, now)
                 changed = True
     return changed
@@ -35,4 +35,4 @@ def become(own: Any, other: torch.Tensor, metadata: Metadata) -> None:
     set_conj(own, metadata.conj)
     set_neg(own, metadata.neg)
     vars(own).pop("meta", None)
-    own.metadata = metadata
+    own._l_metadata = metadata

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..core.private import is_tracing
+
 
 class Metadata:
     """Size, stride and storage offset in elements; dtype; the claimed device; the conj and neg bits.
@@ -53,6 +55,17 @@ def metadata_of(tensor: torch.Tensor, device: torch.device) -> Metadata:
     """That of a strided tensor, but for the device."""
     size, stride, offset = tuple(tensor.size()), tensor.stride(), int(tensor.storage_offset())
     return interned(size, stride, offset, tensor.dtype, device, tensor.is_conj(), tensor.is_neg())
+
+
+def recognize(fake: Any) -> bool:
+    """Gives ``fake``, which comes out of code that PyTorch has traced, its metadata. False: it is being traced, or its
+    sizes are symbols."""
+    inner = vars(fake).get("meta")
+    if type(inner) is not torch.Tensor or is_tracing() or not all(type(n) is int for n in fake.shape):
+        return False
+    fake._l_metadata = metadata_of(fake, fake.claim)
+    del vars(fake)["meta"]
+    return True
 
 
 def interned(*fields: Any) -> Metadata:

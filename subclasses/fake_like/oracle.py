@@ -114,19 +114,21 @@ class Oracle:
 
 
 def carrier_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What C++ knows of a wrapper, as a plain tensor: an alias of its own."""
-    with below_python():
-        return torch.ops.aten.alias.default(tensor)
+    """What C++ knows of a wrapper, as a plain tensor: an alias of its own. No view: it would keep the wrapper."""
+    return _on_storage(tensor, tensor.untyped_storage())
 
 
 def _unfilled(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the meta device with the metadata of a real one."""
-    with below_python():
-        storage = torch.UntypedStorage(tensor.untyped_storage().nbytes(), device=META)
-        made = torch.empty(0, dtype=tensor.dtype, device=META)
-        made.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
-    set_conj(made, tensor.is_conj())
-    set_neg(made, tensor.is_neg())
+    return _on_storage(tensor, torch.UntypedStorage(tensor.untyped_storage().nbytes(), device=META))
+
+
+def _on_storage(like: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    with below_python(), torch.no_grad():
+        made = torch.empty(0, dtype=like.dtype, device=META)
+        made.set_(storage, like.storage_offset(), like.size(), like.stride())
+    set_conj(made, like.is_conj())
+    set_neg(made, like.is_neg())
     return made
 
 

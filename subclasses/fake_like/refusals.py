@@ -12,9 +12,9 @@ from ..core.errors import DataDependentError, MissingFakeKernelError
 from ..core.private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorDeviceMismatchError,
     OpOverload,
     UnsupportedOperatorException,
+    devices_that_differ,
     schema_of,
 )
 from ..core.report import describe
@@ -53,13 +53,18 @@ def without_values(op: object, tensors: Iterable[Any]) -> DataDependentError:
 
 def translated(op: OpOverload, error: Exception, tensors: Sequence[Any]) -> Exception:
     """The error to raise for ``error``, which torch's fake tensors raised for a call with ``tensors``."""
+    raised = _translated(op, error, tensors)
+    if raised is not error:
+        raised.__suppress_context__ = True
+    return raised
+
+
+def _translated(op: OpOverload, error: Exception, tensors: Sequence[Any]) -> Exception:
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return without_values(op, tensors)
-    if isinstance(error, FakeTensorDeviceMismatchError):
-        return RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{error.common_device} and {error.device}! ({op} on FakeLikeTensors)"
-        )
+    if (devices := devices_that_differ(error)) is not None:
+        text = "Expected all tensors to be on the same device, but found at least two devices, {} and {}! ({} on {})"
+        return RuntimeError(text.format(*devices, op, "FakeLikeTensors"))
     if isinstance(error, UnsupportedOperatorException):
         return missing_kernel(error.func)
     if isinstance(error, NotImplementedError) and "no fake impl or Meta kernel" in str(error):

@@ -14,7 +14,7 @@ import torch
 
 from ..core.private import TRACERS, deterministic, mkldnn_enabled
 from ..core.schema import OpFacts
-from .metadata import Metadata, metadata_of
+from .metadata import Metadata, metadata_of, recognize
 
 
 class UntellableError(Exception):
@@ -34,9 +34,9 @@ def signature(values: Iterable[Any], fake: type, any_float: bool, parts: list[Ha
     for value in values:
         kind = type(value)
         if kind is fake:
-            metadata = value.metadata
+            metadata = value._l_metadata
             if metadata is None:
-                raise UntellableError
+                metadata = _recognized(value)
             parts.append(metadata)
         elif kind is int:
             parts.append(value)
@@ -51,14 +51,19 @@ def signature(values: Iterable[Any], fake: type, any_float: bool, parts: list[Ha
     return tuple(parts)
 
 
+def _recognized(value: Any) -> Metadata:
+    if not recognize(value):
+        raise UntellableError
+    metadata: Metadata = value._l_metadata
+    return metadata
+
+
 def _other(value: Any, kind: type, fake: type) -> Hashable:
     if isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, fake):
-        metadata: Metadata | None = value.metadata
-        if metadata is None:
-            raise UntellableError
-        return metadata
+        metadata: Metadata | None = value._l_metadata
+        return _recognized(value) if metadata is None else metadata
     if isinstance(value, (*TRACERS, torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise UntellableError
     if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:

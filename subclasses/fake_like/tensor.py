@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
 from ..core.copying import extras
+from ..core.carried import carry
 from ..core.errors import DataSwapError, LayoutError
 from ..core.policy import Fallback
 from ..core.private import (
+    TRACERS,
     OpOverload,
-    below_python,
     make_wrapper,
     metadata_only,
     never_compile,
@@ -26,11 +28,12 @@ from ..core.report import describe
 from ..core.wrapper import WrapperTensor
 from .above import decide_by_claim, decided_above
 from .answer import answer_to
-from .claims import device_of
+from .claims import ANSWERS, device_of
 from .geometry import become
 from .materials import Unreadable
 from .metadata import Metadata, metadata_of
 from .moves import Moves
+from .oracle import carrier_of
 
 META = torch.device("meta")
 
@@ -41,8 +44,7 @@ class _Carrier:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        with below_python(), torch.no_grad():
-            vars(instance)["meta"] = found = torch.ops.aten.alias.default(instance)
+        vars(instance)["meta"] = found = carrier_of(instance)
         return found
 
 
@@ -50,7 +52,11 @@ class _Claim:
     """The ``claim`` of an instance that was made without: that of its metadata."""
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else instance.metadata.device
+        return self if instance is None else instance._l_metadata.device
+
+
+def _make_lazily(cls: Any) -> None:
+    cls.meta, cls.claim = _Carrier(), _Claim()
 
 
 class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
@@ -67,14 +73,18 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
     fallback = Fallback.UNWRAP
     precedence = -100
     valueless: ClassVar[bool] = True
-    metadata: Metadata | None = None
+    _l_metadata: ClassVar[Metadata | None] = None  # an instance's own; none where PyTorch traces
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _make_lazily(cls)
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         decide = decided_above(op, cls)
         if decide is not None:
             return lambda args, kwargs: decide(*args, **kwargs)
-        return answer_to(cls, op, run, fake_of)
+        return answer_to(cls, op, run, fake_of if cls is FakeLikeTensor else partial(fake_of, cls=cls))
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -96,16 +106,27 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise LayoutError(cls, "meta", torch.jagged if tensor.is_nested else tensor.layout)
         claim = device_of(tensor.device if device is None else device)
-        fake = fake_of(metadata_of(tensor, claim))
+        if isinstance(tensor, TRACERS):
+            carrier = torch.empty_like(tensor, device=META, requires_grad=False)
+            return cls._generated.make(cls, carrier, claim)  # type: ignore[no-any-return]
+        fake = fake_of(metadata_of(tensor, claim), cls)
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, tensor.requires_grad)  # type: ignore[return-value]
         return fake.requires_grad_(tensor.requires_grad)
 
+    @classmethod
+    def from_plain(cls, values: torch.Tensor, **context: Any) -> Any:
+        """``from_tensor``; a gradient would have no values, so it does not flow back to ``values``."""
+        return cls.from_tensor(values.detach(), context.get("claim"))
+
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-        """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named."""
+        """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named. A number
+        on the CPU is a real tensor, which mixes with any device and can be read: ``torch.nn.init`` does."""
         with metadata_only():
             real = torch.empty(0, dtype=self.dtype).new_tensor(data, dtype=dtype)
-        where = self.device if device is None else device
+        where = self.device if device is None else device_of(device)
+        if where.type == "cpu" and not real.dim():
+            return real.requires_grad_(requires_grad)
         return FakeLikeTensor.from_tensor(real, where).requires_grad_(requires_grad)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -120,7 +141,7 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
     @property
     def data(self) -> torch.Tensor:
         """A detached alias. Setting it takes over metadata and storage of another one."""
-        alias = fake_of(self._l_known())
+        alias = fake_of(self.metadata, type(self))
         share_storage(alias, self)
         return alias
 
@@ -131,28 +152,32 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
                 f"the data of a {describe(self)} on {self.device} can't be set to a {describe(other)} on "
                 f"{other.device}: they have to agree in class, dtype and device. Use torch.utils.swap_tensors(a, b)."
             )
-        become(self, other, other._l_known())
+        become(self, other, other.metadata)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
         """Two that share a storage do so in the copy."""
         copied = super().__deepcopy__(memo)
+        if self._l_metadata is None:
+            return copied
         key = FakeLikeTensor, storage_id(self)
         if key not in memo:
             memo[key] = torch.empty(self.untyped_storage().nbytes(), dtype=torch.uint8, device=META)
-        become(copied, memo[key], self._l_known())
+        become(copied, memo[key], self.metadata)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuilt, (self._l_known(), self.requires_grad, extras(self))
+        return _rebuilt, (type(self), self.metadata, self.requires_grad, extras(self))
 
-    def _l_known(self) -> Metadata:
-        return self.metadata or metadata_of(self, self.device)
+    @property
+    def metadata(self) -> Metadata:
+        """All that it is: two with the same metadata have the same object here."""
+        return self._l_metadata or metadata_of(self, self.device)
 
 
-def fake_of(metadata: Metadata) -> FakeLikeTensor:
+def fake_of(metadata: Metadata, cls: Any = None) -> FakeLikeTensor:
     """A tensor of such metadata, in a storage of its own."""
     fake: FakeLikeTensor = make_wrapper(
-        FakeLikeTensor,
+        cls or FakeLikeTensor,
         metadata.size,
         metadata.stride,
         metadata.offset,
@@ -161,7 +186,7 @@ def fake_of(metadata: Metadata) -> FakeLikeTensor:
         torch.strided,
         META,
     )
-    fake.metadata = metadata
+    fake._l_metadata = metadata  # type: ignore[misc]
     if metadata.conj:
         set_conj(fake, True)
     if metadata.neg:
@@ -169,9 +194,9 @@ def fake_of(metadata: Metadata) -> FakeLikeTensor:
     return fake
 
 
-def _rebuilt(metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]) -> FakeLikeTensor:
+def _rebuilt(cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]) -> FakeLikeTensor:
     """The inverse of ``__reduce_ex__``. As those of torch's meta tensors, storages are not shared then."""
-    fake = fake_of(metadata)
+    fake = fake_of(metadata, cls)
     fake.requires_grad_(requires_grad)
     vars(fake).update(attributes)
     return fake
@@ -179,7 +204,7 @@ def _rebuilt(metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]
 
 torch.serialization.add_safe_globals([_rebuilt])
 never_compile(fake_of)
-FakeLikeTensor.meta = _Carrier()  # type: ignore[assignment]
-FakeLikeTensor.claim = _Claim()  # type: ignore[assignment]
+_make_lazily(FakeLikeTensor)
 several_at_once(FakeLikeTensor)
 decide_by_claim(FakeLikeTensor)
+carry(FakeLikeTensor, ANSWERS)

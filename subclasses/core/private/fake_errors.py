@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,22 +13,32 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorDeviceMismatchError,
     UnsupportedOperatorException,
 )
 
 __all__ = [
     "DataDependentOutputException",
     "DynamicOutputShapeException",
-    "FakeTensorDeviceMismatchError",
     "UnsupportedOperatorException",
     "deterministic",
+    "devices_that_differ",
     "mkldnn_enabled",
     "quietly",
 ]
 
 deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
 mkldnn_enabled: Callable[[], bool] = torch._C._get_mkldnn_enabled
+
+
+_DIFFER = re.compile(r"two (?:different )?devices,? (\S+?),? (?:and )?([a-z]+(?::\d+)?)")
+
+
+def devices_that_differ(error: Exception) -> tuple[str, str] | None:
+    """The two devices of torch's complaint that operands are not on one; None of another error. Its class, and its
+    text, differ between versions."""
+    kind = getattr(fake_tensor, "FakeTensorDeviceMismatchError", RuntimeError)
+    found = _DIFFER.search(str(error)) if isinstance(error, kind) else None
+    return (found[1], found[2]) if found else None
 
 
 class _Quiet(threading.local, logging.Filter):
