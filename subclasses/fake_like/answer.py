@@ -21,13 +21,14 @@ from .oracle import Oracle, claim_of
 from .plan import Plan, places_in, plan_of
 from .refusals import translated
 from .signature import UnknownError, UntellableError, signature, state_that_decides
+from .tracing import claiming
 
 Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata], Any]) -> Run:
     """``traced`` answers where PyTorch traces."""
-    facts = facts_of(op)
+    facts, traced = facts_of(op), claiming(cls, traced)
     any_float = torch.Tag.pointwise in op.tags or op.name().startswith(("aten::_foreach_", "aten::_fused_"))
     state = state_that_decides(facts)
 

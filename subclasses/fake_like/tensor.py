@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..core.copying import extras
 from ..core.carried import carry
+from ..core.copying import extras
 from ..core.errors import DataSwapError, LayoutError
 from ..core.policy import Fallback
 from ..core.private import (
@@ -31,7 +31,7 @@ from .answer import answer_to
 from .claims import ANSWERS, device_of
 from .geometry import become
 from .materials import Unreadable
-from .metadata import Metadata, metadata_of
+from .metadata import Metadata, metadata_of, recognize
 from .moves import Moves
 from .oracle import carrier_of
 
@@ -55,8 +55,18 @@ class _Claim:
         return self if instance is None else instance._l_metadata.device
 
 
+def _unflattened(cls: Any, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+    made = cls._generated.unflatten(cls, inner, context, size, stride)
+    recognize(made)
+    return made
+
+
+never_compile(_unflattened)
+
+
 def _make_lazily(cls: Any) -> None:
     cls.meta, cls.claim = _Carrier(), _Claim()
+    cls.__tensor_unflatten__ = classmethod(_unflattened)
 
 
 class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
