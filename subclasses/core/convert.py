@@ -8,7 +8,7 @@ import torch
 
 from .checks import check_tensor
 from .codec import decoded, encoded
-from .fields import is_wrapper, leaf_tensors
+from .fields import is_layer, leaf_tensors
 from .gradients import dressed, layers_of
 from .private import is_alias
 
@@ -21,7 +21,7 @@ class _ToPlain(torch.autograd.Function):
     @staticmethod
     def forward(wrapper: Any) -> torch.Tensor:
         values = decoded(wrapper)
-        while is_wrapper(values):
+        while is_layer(values):
             values = decoded(values)
         shared = torch.compiler.is_compiling() or any(is_alias(values, t) for t in leaf_tensors(wrapper))
         return values.clone() if shared else values

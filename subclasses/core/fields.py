@@ -20,6 +20,12 @@ def is_wrapper(value: Any) -> bool:
     return hasattr(type(value), "declaration")
 
 
+def is_layer(value: Any) -> bool:
+    """Whether ``value`` is an instance of a lamina type around something else: one without values, as FakeLikeTensor,
+    is what it stands for, a plain tensor to those around it."""
+    return is_wrapper(value) and not getattr(type(value), "valueless", False)
+
+
 def is_wrapper_class(cls: type) -> bool:
     """Whether ``cls`` is a lamina type: a subclass of ``WrapperTensor``, which declares nothing itself. It stands above
     the modules that ask, so they look for what it derives."""
@@ -48,7 +54,7 @@ def leaf_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     >>> [(leaf.dtype, tuple(leaf.shape)) for leaf in leaf_tensors(quantized)]
     [(torch.int8, (3, 2)), (torch.float32, (3, 1))]
     """
-    if is_wrapper(tensor):
+    if is_layer(tensor):
         for inner in inner_tensors(tensor):
             yield from leaf_tensors(inner)
     else:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .carried import device_on_carrier
 from .private import below_python, make_wrapper, set_conj, set_neg
 
 
@@ -60,7 +61,14 @@ def match_geometry(wrapper: Any) -> None:
     if old == (torch.Size(new.size), tuple(new.stride), new.storage_offset):
         return
     fresh = make_wrapper(
-        type(wrapper), new.size, new.stride, new.storage_offset, None, new.dtype, torch.strided, new.device
+        type(wrapper),
+        new.size,
+        new.stride,
+        new.storage_offset,
+        None,
+        new.dtype,
+        torch.strided,
+        device_on_carrier(wrapper),
     )
     with below_python():
         torch.ops.aten.set_.source_Storage_storage_offset(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .fields import context_of, is_wrapper
+from .fields import context_of, is_layer
 from .policy import Gradients
 from .private import gradient_hooks, never_compile
 
@@ -27,7 +27,7 @@ class Layer(NamedTuple):
 def layers_of(tensor: Any) -> tuple[Layer, ...]:
     """The levels of wrapping of ``tensor``, the outermost first. A class with several inner tensors is the last one."""
     layers: list[Layer] = []
-    while is_wrapper(tensor):
+    while is_layer(tensor):
         layers.append(Layer(type(tensor), context_of(tensor)))
         single = type(tensor).declaration.single
         if single is None:
@@ -58,7 +58,7 @@ def as_plain(gradient: Any) -> Any:
 
 
 def _as_plain(gradient: Any) -> Any:
-    return gradient.to_plain() if is_wrapper(gradient) else gradient
+    return gradient.to_plain() if is_layer(gradient) else gradient
 
 
 _library = torch.library.Library("lamina", "FRAGMENT")
@@ -86,7 +86,7 @@ class GradientHook:
             if type(held) is not cls:
                 return dressed(gradient, self.layers)  # type: ignore[no-any-return]
             held = getattr(held, name) if name else None
-        if is_wrapper(held) or torch.compiler.is_compiling():
+        if is_layer(held) or torch.compiler.is_compiling():
             return dressed(gradient, self.layers)  # type: ignore[no-any-return]
         return None
 
@@ -128,7 +128,7 @@ never_compile(GradientHook.__call__)
 
 def _fits(gradient: Any, layers: tuple[Layer, ...]) -> bool:
     if not _keeps_class(layers):
-        return not is_wrapper(gradient)
+        return not is_layer(gradient)
     single = layers[0].cls.declaration.single
     return type(gradient) is layers[0].cls and (single is None or _fits(getattr(gradient, single.name), layers[1:]))
 

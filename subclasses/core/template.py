@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .carried import CARRIED, device_under
 from .declaration import Declaration, Field, Role
 from .geometry import carry_bits
 from .private import make_wrapper, never_compile
@@ -64,6 +65,7 @@ def generate(name: str, declaration: Declaration, overridden: bool) -> Generated
     filename = f"<lamina {name} #{next(_counter)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {"_l_make": make_wrapper, "_l_strided": torch.strided, "_l_carry": carry_bits}
+    scope |= {"_l_carried": CARRIED, "_l_under": device_under, "_l_type": type}
     scope |= {"_l_enumerate": enumerate, "_l_len": len, "_l_range": range, "_l_tuple": tuple}
     exec(compile(text, filename, "exec"), scope)  # noqa: S102 - our own text, no input in it but identifiers
     functions = [scope[f] for f in Generated._fields]
@@ -77,15 +79,18 @@ def _pieces(declaration: Declaration, overridden: bool) -> dict[str, str]:
     fields = declaration.fields
     names = [f.name for f in fields]
     lines = "\n    ".join
+    first = declaration.inner[0]
+    held = f"{first.name}[0]" if first.role is Role.RUN else first.name
     if overridden:
         metadata = f"_l_size, _l_stride, _l_offset, _l_dtype, _l_device = _l_cls.outer_metadata({', '.join(names)})"
-        geometry, rest = "_l_size, _l_stride", "_l_offset, None, _l_dtype, _l_strided, _l_device"
+        device = f"_l_device if _l_type({held}) not in _l_carried else _l_under(_l_cls, {held})"
+        geometry, rest = "_l_size, _l_stride", f"_l_offset, None, _l_dtype, _l_strided, {device}"
         carry = ""
     else:
-        first = declaration.inner[0]
-        metadata = f"_l_first = {first.name}[0]" if first.role is Role.RUN else f"_l_first = {first.name}"
+        metadata = f"_l_first = {held}"
+        device = "_l_first.device if _l_type(_l_first) not in _l_carried else _l_under(_l_cls, _l_first)"
         geometry = "_l_first.size(), _l_first.stride()"
-        rest = "_l_first.storage_offset(), None, _l_first.dtype, _l_strided, _l_first.device"
+        rest = f"_l_first.storage_offset(), None, _l_first.dtype, _l_strided, {device}"
         carry = "if _l_first.is_conj() or _l_first.is_neg(): _l_carry(_l_self, _l_first)"
     return {
         "parameters": ", ".join(names),
