@@ -1,7 +1,7 @@
 """The models that are trained: an MLP, a conv net and a GPT, each with as many weights to wrap as is asked for.
 
-They are narrow, so that a step is mostly what each parameter costs. Every layer adds to its input: a deep stack trains
-as a shallow one does. The weights to wrap are those of `trunk`; all else stays plain.
+They are narrow, so that a step is mostly what each parameter costs. Every layer adds to its input, the less the more of
+them there are: a deep stack trains as a shallow one does. The weights to wrap are those of `trunk`; all else is plain.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..cases import random_tensors
 Loss = Callable[[Tensor, Tensor], Tensor]
 IMAGE, TOKENS, VOCABULARY, HEADS = 8, 16, 32, 2
 WEIGHTS_OF_A_BLOCK = 4
+FEW = 8
 
 
 @dataclass(frozen=True)
@@ -138,4 +139,13 @@ def make_task(model: str, weights: int, size: Size = SMALL) -> Task:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return MODELS[model](weights, size)
+        task = MODELS[model](weights, size)
+    with torch.no_grad():
+        for weight in task.model.trunk.parameters():
+            weight.mul_(shrinkage(weights) ** 0.5)
+    return task
+
+
+def shrinkage(weights: int) -> float:
+    """How much less each of many weights counts than each of few."""
+    return min(1.0, FEW / weights)

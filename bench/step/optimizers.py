@@ -8,14 +8,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-# Large enough that a few steps change what an int8 weight holds.
-SGD_RATE, ADAMW_RATE = 0.3, 0.01
-_adamw = partial(torch.optim.AdamW, lr=ADAMW_RATE)
+from .models import shrinkage
 
 SGD, ADAMW = "SGD", "AdamW foreach"
-OPTIMIZERS: dict[str, Callable[[Iterable[Tensor]], torch.optim.Optimizer]] = {
-    SGD: partial(torch.optim.SGD, lr=SGD_RATE),
-    "AdamW single": partial(_adamw, foreach=False),
-    ADAMW: partial(_adamw, foreach=True),
-    "AdamW fused": partial(_adamw, fused=True),
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    SGD: torch.optim.SGD,
+    "AdamW single": partial(torch.optim.AdamW, foreach=False),
+    ADAMW: partial(torch.optim.AdamW, foreach=True),
+    "AdamW fused": partial(torch.optim.AdamW, fused=True),
 }
+
+
+def make_optimizer(name: str, parameters: Iterable[Tensor], weights: int) -> torch.optim.Optimizer:
+    """One whose steps are large enough to change what an int8 weight holds, and small enough for so many weights."""
+    rate = 0.3 if name == SGD else 0.01
+    return OPTIMIZERS[name](parameters, lr=rate * shrinkage(weights))

@@ -36,6 +36,10 @@ def picture(results: Results) -> Canvas:
         _draw_parameters(row[0], group)
         _draw_layers(row[1], group)
         _draw_compile_time(row[2], group)
+    handles = {
+        label: line for row in canvas.axes[::3] for line, label in zip(*row.get_legend_handles_labels(), strict=True)
+    }
+    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
     canvas.suptitle("A training step with wrapped weights (median; whisker: its 95 % interval)")
     return canvas
 
@@ -62,7 +66,6 @@ def _draw_parameters(panel: Axes, group: Sequence[Figure]) -> None:
     _logarithmic(panel, group)
     panel.set_ylabel("time of a step (ms)")
     panel.set_title(_title(group))
-    panel.legend(fontsize=7, frameon=False)
 
 
 def _draw_layers(panel: Axes, group: Sequence[Figure]) -> None:
@@ -73,6 +76,7 @@ def _draw_layers(panel: Axes, group: Sequence[Figure]) -> None:
         xs, ys = [each.layers for each in added], [each.added_ns for each in added if each.added_ns]
         _whiskers(panel, xs, ys, 1e3, f"{parameters} parameters")
     panel.set_xticks(sorted({each.layers for each in group if each.layers}))
+    panel.set_title("what each parameter and layer adds")
     panel.set_xlabel("layers of LoggingTensor")
     panel.set_ylabel("added by parameter and layer (µs)")
     panel.set_ylim(bottom=0)
@@ -90,15 +94,24 @@ def _draw_compile_time(panel: Axes, group: Sequence[Figure]) -> None:
         panel.plot([each.parameters for each in line], [each.compile_ns / 1e9 for each in line], "o-", label=label)
     _logarithmic(panel, group)
     panel.set_ylabel("compile time (s, once)")
+    panel.set_title("to compile it")
 
 
 def _logarithmic(panel: Axes, group: Sequence[Figure]) -> None:
     counts = sorted({each.parameters for each in group})
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(_plainly)
+    panel.yaxis.set_minor_formatter(_plainly)
     panel.set_xticks(counts, map(str, counts))
     panel.set_xlabel("wrapped parameters")
     panel.grid(alpha=0.3, which="both")
+
+
+def _plainly(value: float, _: object) -> str:
+    """0.2 and 20, no powers of ten, and not all of them."""
+    text = f"{value:g}"
+    return text if text.strip("0.")[0] in "125" else ""
 
 
 def _whiskers(panel: Axes, xs: Sequence[int], found: Sequence[Summary], unit: float, label: str) -> None:

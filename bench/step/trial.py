@@ -21,7 +21,7 @@ from .compiled import guards_variant
 from .conditions import EAGER, FEWEST_GRAPHS, MODEL, OPTIMIZER, WHOLE, Group
 from .memory import peak_bytes
 from .models import Loss, Trunked, make_task
-from .optimizers import OPTIMIZERS
+from .optimizers import make_optimizer
 
 CHECKED_STEPS = 4
 
@@ -51,7 +51,7 @@ class StepTrial:
         task = make_task(self.group.model, self.parameters, self.group.size)
         wrap_trunk(task.model, self.subject, self.layers)
         self.model, self.batch, self.backend = task.model, task.batch, CountingInductor()
-        optimizer = OPTIMIZERS[self.group.optimizer](self.model.parameters())
+        optimizer = make_optimizer(self.group.optimizer, self.model.parameters(), self.parameters)
         self.step = self._step(optimizer, task.loss)
 
     def _step(self, optimizer: torch.optim.Optimizer, loss: Loss) -> TrainingStep | WholeStep:
