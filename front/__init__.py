@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import conformance, modes
-from .modes import RealTensorError
+from .modes import RealTensorError, fake_like
 from .modes.plan import Plan, TrainingError, UnknownDeviceError, plan_step
 from .subclasses.core.errors import (
     CodecError,
@@ -35,7 +35,7 @@ from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.wrapper import WrapperTensor
-from .subclasses.fake_like import FakeLikeTensor
+from .subclasses.fake_like import FakeLikeTensor, NoKernelError, UndecidedError
 from .subclasses.interop import (
     CheckpointError,
     MissingTensorsError,
@@ -119,6 +119,7 @@ __all__ = [
     "MissingFakeKernelError",
     "MissingRuleError",
     "MissingTensorsError",
+    "NoKernelError",
     "NoParameterError",
     "NoRecordsError",
     "NotWrappedError",
@@ -152,6 +153,7 @@ __all__ = [
     "TensorMeta",
     "TrainingError",
     "UnbuiltError",
+    "UndecidedError",
     "UnevenShardingError",
     "UnknownDeviceError",
     "UnwrittenError",
@@ -159,6 +161,7 @@ __all__ = [
     "WrapperTensor",
     "assert_wrapped",
     "conformance",
+    "fake_like",
     "flatten_state_dict",
     "from_torchao",
     "leaf_tensors",

@@ -3,7 +3,7 @@
 from ..subclasses.logging_tensor import logged_backend
 from .compiled_code import CompiledRegionWarning
 from .dispatch_log import DispatchLog
-from .fake import FakeLikeMode, RealTensorError
+from .fake import FakeLikeMode, RealTensorError, fake_like
 from .function_log import FunctionLog
 from .log_diff import LogDifference, diff_logs
 from .memory_log import MemoryLog
@@ -29,6 +29,7 @@ __all__ = [
     "diff_logs",
     "dispatch_keys",
     "explain_table",
+    "fake_like",
     "logged_backend",
     "op_card",
     "which_ops",

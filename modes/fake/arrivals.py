@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.private import map_nested
+from ...subclasses.core.schema import facts_of, value_of
 from ...subclasses.fake_like import FakeLikeTensor
 from .errors import RealTensorError
 
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default, torch.ops.aten.lift_fresh_copy.default)
 
 
@@ -21,34 +24,63 @@ class Arrivals:
 
     def __init__(self, convert: bool) -> None:
         self.convert = convert
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
     def admit(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-        """The arguments of a call as the mode takes them, and whether one of them is a FakeLikeTensor."""
-        fakes = strangers = False
+    ) -> tuple[Sequence[Any], Mapping[str, Any], bool]:
+        """The arguments of a call as the mode takes them, and whether one of them is a FakeLikeTensor.
+
+        Raises:
+            RealTensorError: a real tensor is among them, and not to be converted, or can't be.
+        """
+        fakes = False
+        strangers = []
         for tensor in tensors_in((args, kwargs)):
             if isinstance(tensor, FakeLikeTensor):
                 fakes = True
-            elif not is_number(tensor):
-                strangers = True
-                if not self.convert and func not in _LIFTS:
-                    raise RealTensorError(func, tensor)
+            elif tensor.device != META and (tensor.requires_grad or not is_number(tensor)):
+                strangers.append(tensor)
         if strangers:
-            args = [self._converted(value) for value in args]
-            kwargs = {name: self._converted(value) for name, value in kwargs.items()}
-        return tuple(args), dict(kwargs), fakes or strangers
+            self._check(func, strangers, args, kwargs)
+            fresh = func in _LIFTS
+            args = map_nested(lambda leaf: self._converted(leaf, fresh), tuple(args))
+            kwargs = map_nested(lambda leaf: self._converted(leaf, fresh), dict(kwargs))
+        return args, kwargs, fakes or bool(strangers)
 
     def leave(self, result: Any) -> Any:
         """What was computed of numbers: a number, or a FakeLikeTensor."""
-        return map_nested(self._converted, result)
+        return map_nested(lambda leaf: self._converted(leaf, fresh=True), result)
 
-    def _converted(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._converted(each) for each in value]
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeLikeTensor) and not is_number(value):
+    def _check(
+        self, func: Any, strangers: Sequence[torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        if func in _LIFTS:
+            return
+        for tensor in strangers:
+            if not self.convert or tensor.requires_grad:
+                raise RealTensorError(func, tensor)
+        for argument in facts_of(func).written:
+            for target in tensors_in(value_of(argument, tuple(args), dict(kwargs))):
+                if any(target is stranger for stranger in strangers):
+                    raise RealTensorError(func, target)
+
+    def _converted(self, value: Any, fresh: bool) -> Any:
+        """A tensor that comes in again is the same FakeLikeTensor again."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeLikeTensor):
+            return value
+        if value.device == META or (is_number(value) and not value.requires_grad):
+            return value
+        if fresh:
             return FakeLikeTensor.from_tensor(value.detach())
-        return value
+        source, fake = self._known.get(id(value), (None, None))
+        if source is None or source() is not value or fake is None:
+            fake = FakeLikeTensor.from_tensor(value.detach())
+            self._known[id(value)] = (weakref.ref(value, partial(self._forget, id(value))), fake)
+        return fake
+
+    def _forget(self, key: int, _: Any) -> None:
+        self._known.pop(key, None)
 
 
 def is_number(tensor: torch.Tensor) -> bool:

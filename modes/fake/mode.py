@@ -14,7 +14,7 @@ from ...subclasses.core.private import (
     FAKE_SLOT,
     TRACERS,
     TorchDispatchMode,
-    amp_without_cuda,
+    as_if_devices_were_there,
     never_compile,
     only_lift_cpu_tensors,
     put_in_slot,
@@ -65,7 +65,7 @@ class FakeLikeMode(TorchDispatchMode):
         super().__enter__()
         self._scopes.enter_context(self._functions)
         self._scopes.enter_context(casting.scope())
-        self._scopes.enter_context(amp_without_cuda())
+        self._scopes.enter_context(as_if_devices_were_there(_drawn))
         return self
 
     def __exit__(
@@ -110,6 +110,12 @@ class FakeLikeMode(TorchDispatchMode):
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
             kwargs = {**kwargs, "device": self._functions.claim() or META}
         return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
+
+
+def _drawn(tensor: torch.Tensor, mean: float, std: float, *_: Any, generator: Any = None) -> torch.Tensor:
+    """In place of a loop until all values lie between two: there are none. What it keeps meanwhile is not planned."""
+    with torch.no_grad():
+        return tensor.normal_(mean, std, generator=generator)
 
 
 def _goes_away(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

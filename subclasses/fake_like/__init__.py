@@ -1,6 +1,17 @@
 """FakeLikeTensor: metadata without data."""
 
 from .cache import Info, Replay, Replays, StaleReplayError, replays
+from .errors import NoKernelError, UndecidedError
 from .tensor import FakeLikeTensor, fake_of
 
-__all__ = ["FakeLikeTensor", "Info", "Replay", "Replays", "StaleReplayError", "fake_of", "replays"]
+__all__ = [
+    "FakeLikeTensor",
+    "Info",
+    "NoKernelError",
+    "Replay",
+    "Replays",
+    "StaleReplayError",
+    "UndecidedError",
+    "fake_of",
+    "replays",
+]

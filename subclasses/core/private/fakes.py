@@ -17,7 +17,7 @@ __all__ = [
     "FAKE_SLOT",
     "FakeTensor",
     "FakeTensorMode",
-    "amp_without_cuda",
+    "as_if_devices_were_there",
     "factory_functions",
     "kernel_of_fakes",
     "only_lift_cpu_tensors",
@@ -57,26 +57,27 @@ def several_at_once(cls: type[torch.Tensor]) -> None:
         _foreach_supported_types.append(cls)
 
 
-class _AmpScopes(threading.local):
-    """How many scopes of ``amp_without_cuda`` this thread is in."""
+class _Scopes(threading.local):
+    """How many scopes of ``as_if_devices_were_there`` this thread is in."""
 
     inside = 0
 
 
-_scopes = _AmpScopes()
+_scopes = _Scopes()
 _lock = threading.Lock()
 _swapped: list[tuple[Any, str, Any]] = []  # while a scope is open: where, which name, torch's own function
 _open = [0]
 
 
 @contextmanager
-def amp_without_cuda() -> Iterator[None]:
+def as_if_devices_were_there(draw: Callable[..., Any]) -> Iterator[None]:
     """Inside, in this thread, ``torch.autocast("cuda")`` and ``GradScaler("cuda")`` don't switch themselves off because
-    there is no CUDA: torch asks two functions for that."""
+    there is no CUDA, and ``nn.init.trunc_normal_``, which draws until all values lie within the bounds, is ``draw``."""
     with _lock:
         if not _open[0]:
-            _swap(torch.cuda.amp.common, "amp_definitely_not_available", False)
-            _swap(torch.cuda, "is_bf16_supported", True)
+            _swap(torch.cuda.amp.common, "amp_definitely_not_available", lambda *_: False)
+            _swap(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+            _swap(torch.nn.init, "_no_grad_trunc_normal_", draw)
         _open[0] += 1
     _scopes.inside += 1
     try:
@@ -90,11 +91,11 @@ def amp_without_cuda() -> Iterator[None]:
                 setattr(owner, name, before)
 
 
-def _swap(owner: Any, name: str, inside: bool) -> None:
+def _swap(owner: Any, name: str, inside: Callable[..., Any]) -> None:
     before = getattr(owner, name)
 
     def ask(*args: Any, **kwargs: Any) -> Any:
-        return inside if _scopes.inside else before(*args, **kwargs)
+        return inside(*args, **kwargs) if _scopes.inside else before(*args, **kwargs)
 
     _swapped.append((owner, name, before))
     setattr(owner, name, ask)
