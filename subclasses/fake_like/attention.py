@@ -18,6 +18,7 @@ from ..core.private import attention_order
 from .errors import NoKernelError, UndecidedError
 
 Choice = Callable[["Call"], bool]
+aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -181,7 +182,7 @@ def _flash(call: Call) -> torch.Tensor:
     missing = -width % 8
     query, key, value = (torch.constant_pad_nd(t, (0, missing)) if missing else t for t in call.tensors)
     scale = 1 / math.sqrt(width) if call.scale is None else call.scale
-    result = torch.ops.aten._scaled_dot_product_flash_attention.default(
+    result = aten._scaled_dot_product_flash_attention.default(
         query, key, value, call.dropout, call.causal, False, scale=scale
     )[0]
     return result[..., :width] if missing else result  # type: ignore[no-any-return]
@@ -194,25 +195,25 @@ def _efficient(call: Call) -> torch.Tensor:
             width = mask.size(-1)
             mask = torch.constant_pad_nd(mask, (0, 8 - width % 8))[..., :width]
         mask = mask.expand(*call.query.shape[:3], call.key.size(2))
-    return torch.ops.aten._scaled_dot_product_efficient_attention.default(  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_efficient_attention.default(  # type: ignore[no-any-return]
         *call.tensors, mask, call.differentiable, call.dropout, call.causal, scale=call.scale
     )[0]
 
 
 def _cudnn(call: Call) -> torch.Tensor:
-    return torch.ops.aten._scaled_dot_product_cudnn_attention.default(  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_cudnn_attention.default(  # type: ignore[no-any-return]
         *call.tensors, call.mask, call.differentiable, call.dropout, call.causal, False, scale=call.scale
     )[0]
 
 
 def _flash_on_cpu(call: Call) -> torch.Tensor:
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_flash_attention_for_cpu.default(  # type: ignore[no-any-return]
         *call.tensors, call.dropout, call.causal, attn_mask=call.mask, scale=call.scale
     )[0]
 
 
 def _mathematics(call: Call) -> torch.Tensor:
-    return torch.ops.aten._scaled_dot_product_attention_math.default(  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_attention_math.default(  # type: ignore[no-any-return]
         *call.tensors, call.mask, call.dropout, call.causal, None, scale=call.scale, enable_gqa=call.grouped
     )[0]
 

@@ -12,6 +12,7 @@ import torch
 
 from .claims import Claims, device_of
 
+aten = torch.ops.aten
 _TYPES = {
     f"torch.{kind}{name}Tensor": (dtype, device)
     for kind, device in (("", "cpu"), ("cuda.", "cuda"))
@@ -45,9 +46,7 @@ class _Move(torch.autograd.Function):
 
 
 def _copied(tensor: torch.Tensor, device: torch.device, dtype: Any, memory_format: Any) -> torch.Tensor:
-    copy: torch.Tensor = torch.ops.aten._to_copy.default(
-        tensor, dtype=dtype, device=device, memory_format=memory_format
-    )
+    copy: torch.Tensor = aten._to_copy.default(tensor, dtype=dtype, device=device, memory_format=memory_format)
     return copy
 
 
