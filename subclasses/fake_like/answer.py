@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,22 +14,19 @@ from ..core.unwrap import counting_versions, where_views_work
 from .cache import replays
 from .checks import check
 from .geometry import follow
-from .metadata import Metadata
 from .oracle import META as _NOWHERE
 from .oracle import Oracle, claim_of
-from .plan import Plan, places_in, plan_of
+from .plan import Build, Plan, Run, places_in, plan_of
 from .refusals import translated
-from .signature import UnknownError, UntellableError, signature, state_that_decides
+from .signature import UnknownError, UntellableError, signature, way_of
 from .tracing import claiming
 
-Run = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-
-def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata], Any]) -> Run:
+def answer_to(cls: Any, op: OpOverload, traced: Run, build: Build) -> Run:
     """``traced`` answers where PyTorch traces."""
     facts, traced = facts_of(op), claiming(cls, traced)
-    any_float = torch.Tag.pointwise in op.tags or op.name().startswith(("aten::_foreach_", "aten::_fused_"))
-    state = state_that_decides(facts)
+    way = cls._l_answers[op] = way_of(facts)
+    state, any_float = way.state, way.any_float
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -40,12 +36,12 @@ def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata],
         except UntellableError:
             return traced(args, kwargs)
         except UnknownError:
-            return _asked(cls, facts, args, kwargs, make)[0].run(args, kwargs)
+            return _asked(cls, facts, args, kwargs, build)[0].run(args, kwargs)
         replay = replays.find(key)
         if replay is not None:
             replays.hits += 1
             return replay(args, kwargs)
-        plan, lasts = _asked(cls, facts, args, kwargs, make)
+        plan, lasts = _asked(cls, facts, args, kwargs, build)
         if lasts:
             replays.learn(key, plan)
         return plan.run(args, kwargs)
@@ -53,9 +49,7 @@ def answer_to(cls: type, op: OpOverload, traced: Run, make: Callable[[Metadata],
     return counting_versions(facts, where_views_work(facts, run))
 
 
-def _asked(
-    cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[[Metadata], Any]
-) -> tuple[Plan, bool]:
+def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], build: Build) -> tuple[Plan, bool]:
     """The plan of a call, and whether it holds for the next one of this signature."""
     _refuse_to_write_data(cls, facts, args, kwargs)
     check(facts.op, args, kwargs)
@@ -71,7 +65,7 @@ def _asked(
         if tensor.layout is not torch.strided:
             raise LayoutError(cls, "meta", tensor.layout)
     changed = follow(places, cls, args, kwargs)
-    return plan_of(result, places, make), not changed
+    return plan_of(result, places, build), not changed
 
 
 def _fakes_in(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

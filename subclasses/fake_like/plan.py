@@ -13,6 +13,7 @@ from .metadata import Metadata, metadata_of
 Args = tuple[Any, ...]
 Find = Callable[[Args, dict[str, Any]], Any]
 Run = Callable[[Args, dict[str, Any]], Any]
+Build = Callable[[Metadata], Run]
 Facts = Any
 
 
@@ -29,6 +30,7 @@ class Place(NamedTuple):
     find: Find
     tensor: torch.Tensor
     storage: int  # before the call
+    index: int | None = None  # where it is an argument by position
 
     @property
     def moved(self) -> bool:
@@ -38,7 +40,10 @@ class Place(NamedTuple):
 
 def places_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
     """All tensors among the arguments, also those in lists."""
-    found = [Place(_at(path), tensor, storage_id(tensor)) for path, tensor in _tensors(args, ())]
+    found = [
+        Place(_at(path), tensor, storage_id(tensor), path[0] if len(path) == 1 else None)
+        for path, tensor in _tensors(args, ())
+    ]
     return found + [Place(_named(path), t, storage_id(t)) for path, t in _tensors(dict(kwargs), ())]
 
 
@@ -70,15 +75,15 @@ def _followed(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-def plan_of(result: Any, places: Sequence[Place], make: Callable[[Metadata], Any]) -> Plan:
-    """How to make what ``result`` is, from the arguments that ``places`` find. ``make``: a new tensor of such metadata,
-    in a storage of its own."""
-    return _Planner(places, make).plan(result)
+def plan_of(result: Any, places: Sequence[Place], build: Build) -> Plan:
+    """How to make what ``result`` is, from the arguments that ``places`` find. ``build(metadata)``: what makes a new
+    tensor of such metadata, in a storage of its own."""
+    return _Planner(places, build).plan(result)
 
 
 class _Planner:
-    def __init__(self, places: Sequence[Place], make: Callable[[Metadata], Any]) -> None:
-        self.places, self.make = places, make
+    def __init__(self, places: Sequence[Place], build: Build) -> None:
+        self.places, self.build = places, build
 
     def plan(self, value: Any) -> Plan:
         if isinstance(value, torch.Tensor):
@@ -91,12 +96,12 @@ class _Planner:
         for index, place in enumerate(self.places):
             if place.tensor is value:
                 return Plan(place.find, ("argument", index))
-        metadata, make = metadata_of(value, value.device), self.make
-        own = storage_id(value)
+        metadata = metadata_of(value, value.device)
+        run, own = self.build(metadata), storage_id(value)
         for index, place in enumerate(self.places):
             if place.storage == own:
-                return Plan(_viewing(place.find, metadata, make), ("view of argument", index, metadata))
-        return Plan(lambda args, kwargs: make(metadata), ("new", metadata))
+                return Plan(_viewing(place, run), ("view of argument", index, metadata))
+        return Plan(run, ("new", metadata))
 
     def _several(self, values: Any) -> Plan:
         """Results may share storage with each other: the first of them has it, the others are views of that one."""
@@ -126,10 +131,17 @@ class _Planner:
         return sharing
 
 
-def _viewing(find: Find, metadata: Metadata, make: Callable[[Metadata], Any]) -> Run:
-    def run(args: Args, kwargs: dict[str, Any]) -> Any:
-        view = make(metadata)
+def _viewing(place: Place, make: Run) -> Run:
+    find, index = place.find, place.index
+
+    def view_by_place(args: Args, kwargs: dict[str, Any]) -> Any:
+        view = make(args, kwargs)
+        share_storage(view, args[index])
+        return view
+
+    def view(args: Args, kwargs: dict[str, Any]) -> Any:
+        view = make(args, kwargs)
         share_storage(view, find(args, kwargs))
         return view
 
-    return run
+    return view if index is None else view_by_place

@@ -8,12 +8,12 @@ bias correction of an optimizer, another number in each step, is no new signatur
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ..core.private import TRACERS, deterministic, mkldnn_enabled
-from ..core.schema import OpFacts
+from ..core.schema import Kind, OpFacts
 from .metadata import Metadata, metadata_of, recognize
 
 
@@ -73,15 +73,33 @@ def _other(value: Any, kind: type, fake: type) -> Hashable:
     raise UnknownError
 
 
+class Way(NamedTuple):
+    """How the calls of an operator are told apart: its facts, what reads the global state that decides its results, and
+    whether floats count by their type alone. ``straight``: a replay is all that there is to do."""
+
+    facts: OpFacts
+    state: Callable[[], Hashable]
+    any_float: bool
+    straight: bool
+
+
+def way_of(facts: OpFacts) -> Way:
+    op = facts.op
+    any_float = torch.Tag.pointwise in op.tags or op.name().startswith(("aten::_foreach_", "aten::_fused_"))
+    return Way(facts, _state_that_decides(facts), any_float, not any(a.listed for a in facts.written))
+
+
 # Their kernels are chosen by what backends the program has left on: the layout of the result is the kernel's.
 _CHOSEN = ("conv", "batch_norm", "rnn", "lstm", "gru", "linear", "matmul", "attention")
 
 
-def state_that_decides(facts: OpFacts) -> Callable[[], Hashable]:
+def _state_that_decides(facts: OpFacts) -> Callable[[], Hashable]:
     """Reads the global state that decides the results of an operator."""
     name = facts.op.name()
     if facts.composite or any(word in name for word in _CHOSEN):
         return _all_state
+    if Kind.VIEW in facts.kinds:
+        return torch.is_inference_mode_enabled  # under which a view is made as if it were off
     if torch.Tag.pointwise in facts.op.tags:
         return torch.get_default_dtype
     return _usual_state

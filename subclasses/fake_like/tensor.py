@@ -30,10 +30,13 @@ from .above import decide_by_claim, decided_above
 from .answer import answer_to
 from .claims import ANSWERS, device_of
 from .geometry import become
+from .hot import Ways, replayed
 from .materials import Unreadable
 from .metadata import Metadata, metadata_of, recognize
 from .moves import Moves
 from .oracle import carrier_of
+from .plan import Run
+from .signature import Way
 
 META = torch.device("meta")
 
@@ -64,7 +67,9 @@ def _unflattened(cls: Any, inner: dict[str, Any], context: Any, size: Any, strid
 never_compile(_unflattened)
 
 
-def _make_lazily(cls: Any) -> None:
+def _complete(cls: Any) -> None:
+    cls._l_answers, cls._l_ways = {}, {}
+    cls.__torch_dispatch__ = classmethod(replayed)
     cls.meta, cls.claim = _Carrier(), _Claim()
     cls.__tensor_unflatten__ = classmethod(_unflattened)
 
@@ -83,18 +88,20 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
     fallback = Fallback.UNWRAP
     precedence = -100
     valueless: ClassVar[bool] = True
+    _l_answers: ClassVar[dict[OpOverload, Way]]  # of the operators that are answered by replay
+    _l_ways: ClassVar[Ways]  # of those of them that ran
     _l_metadata: ClassVar[Metadata | None] = None  # an instance's own; none where PyTorch traces
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _make_lazily(cls)
+        _complete(cls)
 
     @classmethod
     def around(cls, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         decide = decided_above(op, cls)
         if decide is not None:
             return lambda args, kwargs: decide(*args, **kwargs)
-        return answer_to(cls, op, run, fake_of if cls is FakeLikeTensor else partial(fake_of, cls=cls))
+        return answer_to(cls, op, run, partial(builder, cls))
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -186,22 +193,26 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
 
 def fake_of(metadata: Metadata, cls: Any = None) -> FakeLikeTensor:
     """A tensor of such metadata, in a storage of its own."""
-    fake: FakeLikeTensor = make_wrapper(
-        cls or FakeLikeTensor,
-        metadata.size,
-        metadata.stride,
-        metadata.offset,
-        None,
-        metadata.dtype,
-        torch.strided,
-        META,
-    )
-    fake._l_metadata = metadata  # type: ignore[misc]
-    if metadata.conj:
-        set_conj(fake, True)
-    if metadata.neg:
-        set_neg(fake, True)
+    fake: FakeLikeTensor = builder(cls or FakeLikeTensor, metadata)((), {})
     return fake
+
+
+def builder(cls: Any, metadata: Metadata) -> Run:
+    """What makes instances with this metadata, each in a storage of its own; from no arguments."""
+    size, stride, offset, dtype, layout = metadata.size, metadata.stride, metadata.offset, metadata.dtype, torch.strided
+
+    def made(args: Any, kwargs: Any) -> Any:
+        fake = make_wrapper(cls, size, stride, offset, None, dtype, layout, META)
+        fake._l_metadata = metadata
+        return fake
+
+    def made_with_bits(args: Any, kwargs: Any) -> Any:
+        fake = made(args, kwargs)
+        set_conj(fake, metadata.conj)
+        set_neg(fake, metadata.neg)
+        return fake
+
+    return made_with_bits if metadata.conj or metadata.neg else made
 
 
 def _rebuilt(cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]) -> FakeLikeTensor:
@@ -214,7 +225,8 @@ def _rebuilt(cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict
 
 torch.serialization.add_safe_globals([_rebuilt])
 never_compile(fake_of)
-_make_lazily(FakeLikeTensor)
+never_compile(builder(FakeLikeTensor, metadata_of(torch.empty(0, device=META), META)))
+_complete(FakeLikeTensor)
 several_at_once(FakeLikeTensor)
 decide_by_claim(FakeLikeTensor)
 carry(FakeLikeTensor, ANSWERS)
