@@ -36,9 +36,13 @@ def picture(results: Results) -> Canvas:
 
 def _draw(panel: Axes, results: Results, kind: str) -> None:
     figures = [figure for figure in results.figures if figure.kind == kind]
+    if not figures:
+        panel.set_axis_off()
+        panel.text(0.5, 0.5, f"no {kind} was measured", ha="center", color="gray")
+        return
     names = list(dict.fromkeys(figure.what for figure in figures))
     found = [subject for subject in COLORS if any(figure.subject == subject for figure in figures)]
-    width = 0.8 / max(len(found), 1)
+    width = 0.8 / len(found)
     for number, subject in enumerate(found):
         mine = [figure for figure in figures if figure.subject == subject]
         places = [names.index(figure.what) + (number - (len(found) - 1) / 2) * width for figure in mine]

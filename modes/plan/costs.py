@@ -92,7 +92,7 @@ def bytes_moved(facts: OpFacts | None, args: Sequence[Any], kwargs: Mapping[str,
 
 def _nbytes(values: Any) -> int:
     return sum(
-        min(leaf.nbytes, leaf.untyped_storage().nbytes()) for tensor in tensors_in(values) for leaf in leaves(tensor)
+        min(leaf.nbytes, leaf.untyped_storage().nbytes()) for tensor in tensors_in(values) for leaf, _ in leaves(tensor)
     )
 
 

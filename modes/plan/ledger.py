@@ -79,11 +79,12 @@ class Ledger:
         self._lock = threading.RLock()
         self._sum: tuple[Block, Block, int] | None = None
         self._closed = False
+        self._last: torch.device | None = None
 
     def blocks(self, tensor: torch.Tensor, recorded: str | None = None) -> Iterator[Block]:
         """The blocks that hold a tensor, wrappers taken apart. ``recorded``: how new ones come to be; None: they were
         there before."""
-        for leaf in leaves(tensor):
+        for leaf, device in leaves(tensor):
             storage = leaf.untyped_storage()
             nbytes = storage.nbytes()
             with self._lock:
@@ -93,7 +94,13 @@ class Ledger:
                 elif known is not None:
                     yield self._resized(known[0], nbytes)
                 elif nbytes:
-                    yield self._new(storage, leaf.device, recorded)
+                    yield self._new(storage, self._placed(device), recorded)
+
+    def _placed(self, device: torch.device) -> torch.device:
+        """Compiled code works on carriers, which claim nothing: they are where the tensors are that went into it."""
+        if device.type != "meta":
+            self._last = device
+        return self._last or device
 
     def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None) -> Block:
         block = Block(storage.nbytes(), device, recorded or "")
@@ -149,12 +156,14 @@ class Ledger:
         return [block for block, _ in self._blocks.values()]
 
 
-def leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that own storage, real or claimed: wrappers taken apart as far as FakeLikeTensors."""
+def leaves(tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.device]]:
+    """The tensors that own storage, real or claimed, and where they are: wrappers taken apart. The storage of a
+    FakeLikeTensor that came out of compiled code is that of its carrier, of another one its own, if it has a carrier
+    yet or not."""
     if isinstance(tensor, FakeLikeTensor):
-        yield tensor
+        yield vars(tensor).get("meta", tensor), tensor.device
     elif is_wrapper(tensor):
         for inner in inner_tensors(tensor):
             yield from leaves(inner)
     else:
-        yield from strided_parts(tensor)
+        yield from ((part, part.device) for part in strided_parts(tensor))

@@ -35,13 +35,12 @@ _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of 
 class StepWatch(WatchingDispatchMode):
     """``known``: modules, optimizers and tensors that are there before. ``progress``: called after each operator."""
 
-    _sees_of_compiled = "the buffers that the compiled code asks for, and no place in your program"
-
     def __init__(self, known: Sequence[Any], progress: Callable[[Step], object] | None = None) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.steps: list[Step] = []
         self.costs = StepCosts()
+        self.compiled_calls = 0
         self._known: Sequence[Any] = known
         self._progress = progress
         self._hooks: list[RemovableHandle] = []
@@ -124,6 +123,10 @@ class StepWatch(WatchingDispatchMode):
             self.mark(list(group["params"]), PARAMETERS)
             self.mark([p.grad for p in group["params"]], GRADIENTS)
         self.mark([list(state.values()) for state in optimizer.state.values()], STATE)
+
+    def _warn(self, calls: int) -> None:
+        """The operators of compiled graphs run one by one, so that all of it is seen."""
+        self.compiled_calls = calls
 
     def _begin(self) -> None:
         for value in self._known:

@@ -1,0 +1,117 @@
+"""`lamina bench fake`: that it computes what it times, and that its figures have the common shape."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lamina.bench.fake import measuring
+from lamina.bench.fake.budgets import budgets
+from lamina.bench.fake.cases import OPERATOR, STEP, Case, cases
+from lamina.bench.fake.command import main
+from lamina.bench.fake.options import Options, chosen_options, parse
+from lamina.bench.fake.report import as_json, tables
+from lamina.bench.fake.results import Results
+from lamina.bench.fake.subjects import FAKE_LIKE, FAKE_TENSOR, META, PLAIN, subjects
+from lamina.bench.timing import Settings
+
+SHORT = Settings(rounds=2, fewest=2, loop_ns=1, warmup_ns=1, seconds=0.1, refuse_above=None)
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return measuring.run(Options(SHORT), str)
+
+
+def test_each_case_is_measured_for_each_subject(results: Results) -> None:
+    assert results.gaps == []
+    assert [figure.name for figure in results.figures] == [
+        f"{case.name} | {subject}" for case in cases() for subject in case.subjects
+    ]
+    assert {case.kind for case in cases()} == {OPERATOR, STEP}
+
+
+def test_budgets(results: Results) -> None:
+    found = {budget.text: budget for budget in budgets(results)}
+    assert all(budget.measured is not None for budget in found.values())
+    faster = found["training step, 16-layer MLP, SGD: lamina FakeLikeMode, times as fast as torch FakeTensorMode"]
+    assert faster.at_least == 12.0
+    alike = results.figure(STEP, "16-layer MLP, SGD", FAKE_LIKE)
+    fake = results.figure(STEP, "16-layer MLP, SGD", FAKE_TENSOR)
+    assert alike is not None
+    assert fake is not None
+    assert faster.measured is not None
+    assert faster.measured.median > 1 or fake.time_ns.median < alike.time_ns.median
+    assert all(budget.measured is None for budget in budgets(Results({}, SHORT)))
+
+
+def test_json_has_the_common_shape(results: Results) -> None:
+    data = json.loads(as_json(results))
+    assert (data["schema"], data["bench"]) == (1, "fake")
+    assert {"machine", "figures", "budgets", "gaps"} <= data.keys()
+    names = [figure["name"] for figure in data["figures"]]
+    assert len(set(names)) == len(names)
+    assert all(len(figure["rounds_ns"]) >= 2 for figure in data["figures"])
+    assert [table.title for table in tables(results)] == ["one operator", "one training step", "budgets"]
+
+
+def test_a_subject_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = subjects()
+    known[FAKE_LIKE] = replace(known[FAKE_LIKE], kind=torch.nn.Parameter)
+    monkeypatch.setattr(measuring, "subjects", lambda: known)
+    monkeypatch.setattr(measuring, "cases", lambda: cases()[:1])
+    results = measuring.run(Options(SHORT), str)
+    assert [(gap.subject, gap.kind) for gap in results.gaps] == [(FAKE_LIKE, "wrong")]
+    assert FAKE_LIKE not in {figure.subject for figure in results.figures}
+
+
+def test_a_subject_that_fails_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> Any:
+        if torch.empty(()).is_meta:
+            raise RuntimeError("not on meta")
+        return torch.add, (torch.ones(2), torch.ones(2))
+
+    monkeypatch.setattr(measuring, "cases", lambda: [Case(OPERATOR, "add", make, (META, PLAIN))])
+    results = measuring.run(Options(SHORT), str)
+    assert [(gap.subject, gap.reason) for gap in results.gaps] == [(META, "RuntimeError: not on meta")]
+
+
+def test_an_interrupt_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Results] = []
+    told = 0
+
+    def tell(_: str) -> None:
+        nonlocal told
+        told += 1
+        if told == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measuring.run(Options(SHORT), tell, kept.append)
+    assert kept[0].stopped
+    assert {figure.what for figure in kept[0].figures} == {"add"}
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("lamina.bench.fake.command.chosen_options", lambda _: Options(SHORT))
+    monkeypatch.setattr(measuring, "cases", lambda: cases()[:1])
+    where = tmp_path / "fake.png"
+    assert main(["--quick", "--plot", str(where)]) == 0
+    assert "one operator" in capsys.readouterr().out
+    assert where.read_bytes().startswith(b"\x89PNG")
+    assert main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bench"] == "fake"
+    assert main(["--plot", str(tmp_path / "nowhere" / "fake.png")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_options() -> None:
+    quick = chosen_options(parse(["--quick", "--cpu-time"])).settings
+    assert quick.seconds < chosen_options(parse([])).settings.seconds
+    assert quick.clock.__name__ == "thread_time_ns"
