@@ -25,19 +25,38 @@ def _attention(run: Decide, device: torch.device, args: Sequence[Any], kwargs: M
     return attend(call_of(*args, **kwargs))
 
 
-def _recurrent(name: str, on_cpu: bool) -> Decide:
-    """``on_cpu``: whether the CPU runs what the carrier would."""
+def _recurrent(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if device.type == "meta":
+        return run(*args, **kwargs)
+    raise UndecidedError(
+        f"a recurrent layer on {device}: cuDNN and oneDNN run all its steps in one kernel, and what that saves for the "
+        "backward is known to the library alone; without them the CPU multiplies a whole sequence at once. So it isn't "
+        "planned. A loop over nn.LSTMCell, nn.GRUCell or nn.RNNCell is."
+    )
+
+
+def _cell(fused: str, results: int) -> Decide:
+    """``results``: how many of those of the fused kernel are the cell's; the others are saved for the backward."""
 
     def decide(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if device.type == "meta" or (device.type == "cpu" and (on_cpu or not torch.backends.mkldnn.enabled)):
+        if device.type in ("cpu", "meta"):
             return run(*args, **kwargs)
-        on_cpu_now = device.type == "cpu"
-        library = "oneDNN" if on_cpu_now else "cuDNN"
-        advice = " With torch.backends.mkldnn.enabled = False it doesn't, and that is planned." if on_cpu_now else ""
-        raise UndecidedError(
-            f"{name} on {device}: the device runs all its steps in one kernel of {library}, and what that saves for "
-            f"the backward is known to the library alone, so it can't be planned.{advice}"
-        )
+        if device.type != "cuda":
+            raise UndecidedError(f"a recurrent cell on {device}: known are those of the CPU and of CUDA. Claim one.")
+        return _on_cuda(*args, **kwargs)
+
+    def _on_cuda(
+        input: torch.Tensor,  # noqa: A002 - the schema's name
+        hx: Any,
+        w_ih: torch.Tensor,
+        w_hh: torch.Tensor,
+        b_ih: torch.Tensor | None = None,
+        b_hh: torch.Tensor | None = None,
+    ) -> Any:
+        hidden, last = hx if isinstance(hx, (list, tuple)) else (hx, hx)
+        kernel = getattr(aten, fused).default
+        made = kernel(torch.matmul(input, w_ih.t()), torch.matmul(hidden, w_hh.t()), last, b_ih, b_hh)
+        return made[0] if results == 1 else made[:results]
 
     return decide
 
@@ -45,14 +64,11 @@ def _recurrent(name: str, on_cpu: bool) -> Decide:
 # By the operator's name: what decides, asked with the composite kernel, the claimed device and the arguments.
 DECISIONS: dict[str, Decide] = {
     "scaled_dot_product_attention": _attention,
-    "lstm.input": _recurrent("lstm", on_cpu=False),
-    "lstm.data": _recurrent("lstm", on_cpu=False),
-    "gru.input": _recurrent("gru", on_cpu=True),
-    "gru.data": _recurrent("gru", on_cpu=True),
-    "rnn_tanh.input": _recurrent("rnn_tanh", on_cpu=True),
-    "rnn_tanh.data": _recurrent("rnn_tanh", on_cpu=True),
-    "rnn_relu.input": _recurrent("rnn_relu", on_cpu=True),
-    "rnn_relu.data": _recurrent("rnn_relu", on_cpu=True),
+    "lstm_cell": _cell("_thnn_fused_lstm_cell", 2),
+    "gru_cell": _cell("_thnn_fused_gru_cell", 1),
+}
+DECISIONS |= {
+    f"{kind}.{given}": _recurrent for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for given in ("input", "data")
 }
 
 _library = Library("aten", "IMPL")
