@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..core.private import is_tracing
+from ..core.private import is_tracing, share_storage
 
 
 class Metadata:
@@ -63,6 +63,7 @@ def recognize(fake: Any) -> bool:
     inner = vars(fake).get("meta")
     if type(inner) is not torch.Tensor or is_tracing() or not all(type(n) is int for n in fake.shape):
         return False
+    share_storage(fake, inner)  # so what it is made of stays alive, and two that share it still do
     fake._l_metadata = metadata_of(fake, fake.claim)
     del vars(fake)["meta"]
     return True
