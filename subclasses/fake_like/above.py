@@ -31,41 +31,24 @@ def _recurrent(run: Decide, device: torch.device, args: Sequence[Any], kwargs: M
     raise UndecidedError(
         f"a recurrent layer on {device}: cuDNN and oneDNN run all its steps in one kernel, and what that saves for the "
         "backward is known to the library alone; without them the CPU multiplies a whole sequence at once. So it isn't "
-        "planned. A loop over nn.LSTMCell, nn.GRUCell or nn.RNNCell is."
+        "planned. A loop over nn.RNNCell is; on the CPU, over nn.LSTMCell or nn.GRUCell, too."
     )
 
 
-def _cell(fused: str, results: int) -> Decide:
-    """``results``: how many of those of the fused kernel are the cell's; the others are saved for the backward."""
-
-    def decide(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if device.type in ("cpu", "meta"):
-            return run(*args, **kwargs)
-        if device.type != "cuda":
-            raise UndecidedError(f"a recurrent cell on {device}: known are those of the CPU and of CUDA. Claim one.")
-        return _on_cuda(*args, **kwargs)
-
-    def _on_cuda(
-        input: torch.Tensor,  # noqa: A002 - the schema's name
-        hx: Any,
-        w_ih: torch.Tensor,
-        w_hh: torch.Tensor,
-        b_ih: torch.Tensor | None = None,
-        b_hh: torch.Tensor | None = None,
-    ) -> Any:
-        hidden, last = hx if isinstance(hx, (list, tuple)) else (hx, hx)
-        kernel = getattr(aten, fused).default
-        made = kernel(torch.matmul(input, w_ih.t()), torch.matmul(hidden, w_hh.t()), last, b_ih, b_hh)
-        return made[0] if results == 1 else made[:results]
-
-    return decide
+def _cell(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if device.type in ("cpu", "meta"):
+        return run(*args, **kwargs)
+    raise UndecidedError(
+        f"a recurrent cell on {device}: there its gates are one kernel, for which torch has no metadata. Write the "
+        "gates out in torch.sigmoid and torch.tanh, or claim the CPU."
+    )
 
 
 # By the operator's name: what decides, asked with the composite kernel, the claimed device and the arguments.
 DECISIONS: dict[str, Decide] = {
     "scaled_dot_product_attention": _attention,
-    "lstm_cell": _cell("_thnn_fused_lstm_cell", 2),
-    "gru_cell": _cell("_thnn_fused_gru_cell", 1),
+    "lstm_cell": _cell,
+    "gru_cell": _cell,
 }
 DECISIONS |= {
     f"{kind}.{given}": _recurrent for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for given in ("input", "data")
