@@ -33,6 +33,8 @@ class Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if torch.compiler.is_compiling():  # Dynamo would trace what follows, and break the graph there
+            return func(*args, **(kwargs or {}))
         self._watch_autocast()
         outer, self._call = self._call, (args, kwargs or {})
         try:
