@@ -35,7 +35,7 @@ from .subclasses.core.policy import Fallback, Gradients, strict
 from .subclasses.core.schema import Kind
 from .subclasses.core.table import op_table
 from .subclasses.core.wrapper import WrapperTensor
-from .subclasses.fake_like import FakeLikeTensor, NoKernelError, UndecidedError
+from .subclasses.fake_like import FakeLikeTensor, NoKernelError, StaleReplayError, UndecidedError
 from .subclasses.interop import (
     CheckpointError,
     MissingTensorsError,
@@ -150,6 +150,7 @@ __all__ = [
     "Sink",
     "SinkError",
     "SinkWarning",
+    "StaleReplayError",
     "TensorMeta",
     "TrainingError",
     "UnbuiltError",

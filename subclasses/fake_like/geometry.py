@@ -12,7 +12,7 @@ from .metadata import Metadata, metadata_of
 from .plan import Args, Place
 
 
-def follow(places: Sequence[Place], fake: type, args: Args, kwargs: dict[str, Any]) -> bool:
+def follow(places: Sequence[Place], fake: Any, args: Args, kwargs: dict[str, Any]) -> bool:
     """Makes each argument what its stand-in has become; their storages are the same objects. True: there was something
     to change, so that another call of the same signature has to change it again."""
     changed = False

@@ -30,7 +30,7 @@ class Place(NamedTuple):
     find: Find
     tensor: torch.Tensor
     storage: int  # before the call
-    index: int | None = None  # where it is an argument by position
+    position: int | None = None  # where it is one by position
 
     @property
     def moved(self) -> bool:
@@ -132,16 +132,22 @@ class _Planner:
 
 
 def _viewing(place: Place, make: Run) -> Run:
-    find, index = place.find, place.index
+    if place.position is None:
+        return _viewing_found(place.find, make)
+    position = place.position
 
-    def view_by_place(args: Args, kwargs: dict[str, Any]) -> Any:
+    def view_by_position(args: Args, kwargs: dict[str, Any]) -> Any:
         view = make(args, kwargs)
-        share_storage(view, args[index])
+        share_storage(view, args[position])
         return view
 
-    def view(args: Args, kwargs: dict[str, Any]) -> Any:
+    return view_by_position
+
+
+def _viewing_found(find: Find, make: Run) -> Run:
+    def view_of_found(args: Args, kwargs: dict[str, Any]) -> Any:
         view = make(args, kwargs)
         share_storage(view, find(args, kwargs))
         return view
 
-    return view if index is None else view_by_place
+    return view_of_found

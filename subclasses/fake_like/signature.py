@@ -28,7 +28,7 @@ class UnknownError(Exception):
 _AS_THEY_ARE = (type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def signature(values: Iterable[Any], fake: type, any_float: bool, parts: list[Hashable]) -> tuple[Hashable, ...]:
+def signature(values: Iterable[Any], fake: Any, any_float: bool, parts: list[Hashable]) -> tuple[Hashable, ...]:
     """Of arguments, after ``parts``. ``fake``: the class whose instances have a ``metadata``; ``any_float``: whether
     floats count by their type alone."""
     for value in values:
@@ -58,7 +58,7 @@ def _recognized(value: Any) -> Metadata:
     return metadata
 
 
-def _other(value: Any, kind: type, fake: type) -> Hashable:
+def _other(value: Any, kind: type, fake: Any) -> Hashable:
     if isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, fake):

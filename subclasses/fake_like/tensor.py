@@ -129,14 +129,17 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
         fake = fake_of(metadata_of(tensor, claim), cls)
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, tensor.requires_grad)  # type: ignore[return-value]
-        return fake.requires_grad_(tensor.requires_grad)
+        fake.requires_grad_(tensor.requires_grad)
+        return fake
 
     @classmethod
     def from_plain(cls, values: torch.Tensor, **context: Any) -> Any:
         """``from_tensor``; a gradient would have no values, so it does not flow back to ``values``."""
         return cls.from_tensor(values.detach(), context.get("claim"))
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_tensor(
+        self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    ) -> Any:
         """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named. A number
         on the CPU is a real tensor, which mixes with any device and can be read: ``torch.nn.init`` does."""
         with metadata_only():
@@ -199,7 +202,8 @@ def fake_of(metadata: Metadata, cls: Any = None) -> FakeLikeTensor:
 
 def builder(cls: Any, metadata: Metadata) -> Run:
     """What makes instances with this metadata, each in a storage of its own; from no arguments."""
-    size, stride, offset, dtype, layout = metadata.size, metadata.stride, metadata.offset, metadata.dtype, torch.strided
+    size, stride, dtype, layout = metadata.size, metadata.stride, metadata.dtype, torch.strided
+    offset = metadata.offset or None  # None is 0, and 0.15 us cheaper
 
     def made(args: Any, kwargs: Any) -> Any:
         fake = make_wrapper(cls, size, stride, offset, None, dtype, layout, META)
