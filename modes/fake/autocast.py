@@ -29,10 +29,10 @@ from ...subclasses.core.private import (
 )
 from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.errors import UndecidedError
+from ...subclasses.fake_like.uncast import KEY
 from ..trace.autocast import DEVICES, Policy, observed_policy
 from .outside import outside
 
-KEY = "AutocastIPU"
 _KEYS = {device: key for key, device in DEVICES.items()}
 _OTHERS = ("xpu", "mps", "mtia", "maia", "hpu", "xla")
 # Where float32 is asked for by calling another overload.
@@ -126,7 +126,8 @@ class Casting:
         if policy is Policy.FP32_APPEND_DTYPE:
             if not _is_castable(args[0], device):
                 return op(*args, **kwargs)
-            return getattr(aten.norm, _APPENDED[op.name()])(*args, **kwargs, dtype=torch.float32)
+            missing = {"keepdim": False} if op.name() == "aten::norm.ScalarOpt_dim" and len(args) < 4 else {}
+            return getattr(aten.norm, _APPENDED[op.name()])(*args, **{**missing, **kwargs}, dtype=torch.float32)
         to = self._target(policy, device, args, kwargs)
 
         def cast(leaf: Any) -> Any:

@@ -28,7 +28,7 @@ class Functions(TorchFunctionMode):
         self.last: Any = None  # the metadata of a tensor that was computed with
         self._call: tuple[Sequence[Any], Mapping[str, Any]] | None = None
         self._usual = -1  # the keys that the thread excludes where autocast is off
-        self._casts = self._inside = False  # whether autocast was seen, and was on at the last call
+        self._casts = False  # whether autocast was seen
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -58,20 +58,17 @@ class Functions(TorchFunctionMode):
         """Lets go of what autocast took."""
         if self._casts:
             casting.end()
-        self._casts = self._inside = False
+        self._casts = False
 
     def _watch_autocast(self) -> None:
         keys = excluded_now()
-        if keys == self._usual:
-            on = False
-        elif not (on := is_on()):
-            self._usual = keys
-        if on and not self._casts:
+        if keys == self._usual or self._casts:
+            return
+        if is_on():
             casting.begin()
             self._casts = True
-        elif self._inside and not on:
-            casting.forget()
-        self._inside = on
+        else:
+            self._usual = keys
 
 
 def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -65,7 +65,7 @@ class FakeLikeMode(TorchDispatchMode):
         super().__enter__()
         self._scopes.enter_context(self._functions)
         self._scopes.enter_context(casting.scope())
-        self._scopes.enter_context(as_if_devices_were_there(_drawn))
+        self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget))
         return self
 
     def __exit__(

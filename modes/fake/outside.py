@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...subclasses.core.private import FAKE_SLOT, no_function_modes, put_in_slot, take_from_slot
+from ...subclasses.core.private import no_dispatch_modes, no_function_modes
 
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """Inside, neither half of the mode sees anything."""
-    mode = take_from_slot(FAKE_SLOT)
-    try:
-        with no_function_modes():
-            yield
-    finally:
-        if mode is not None:
-            put_in_slot(mode)
+    """Inside, no mode sees anything, of the program's either."""
+    with no_dispatch_modes(), no_function_modes():
+        yield

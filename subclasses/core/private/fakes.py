@@ -70,14 +70,17 @@ _open = [0]
 
 
 @contextmanager
-def as_if_devices_were_there(draw: Callable[..., Any]) -> Iterator[None]:
+def as_if_devices_were_there(draw: Callable[..., Any], forget: Callable[[], None]) -> Iterator[None]:
     """Inside, in this thread, ``torch.autocast("cuda")`` and ``GradScaler("cuda")`` don't switch themselves off because
-    there is no CUDA, and ``nn.init.trunc_normal_``, which draws until all values lie within the bounds, is ``draw``."""
+    there is no CUDA; ``nn.init.trunc_normal_``, which draws until all values lie within the bounds, is ``draw``. When
+    autocast's outermost scope ends, ``forget`` is called."""
     with _lock:
         if not _open[0]:
             _swap(torch.cuda.amp.common, "amp_definitely_not_available", lambda *_: False)
             _swap(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
             _swap(torch.nn.init, "_no_grad_trunc_normal_", draw)
+            clear = torch.clear_autocast_cache
+            _swap(torch, "clear_autocast_cache", lambda: (forget(), clear())[1])
         _open[0] += 1
     _scopes.inside += 1
     try:

@@ -76,6 +76,9 @@ function_mode_on_top: Callable[[], object] = torch.overrides._get_current_functi
 function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 
+# A scope in which no dispatch mode sees anything, neither the program's nor torch's own.
+no_dispatch_modes: Callable[[], Any] = torch.utils._python_dispatch._disable_current_modes
+
 # A scope in which neither classes nor modes see functions.
 no_function_modes: Callable[[], Any] = torch._C.DisableTorchFunction
 
