@@ -22,7 +22,8 @@ class Plan:
     its line of the table of devices, if one was named. ``moments``: the time line, by operator of ``steps``.
     ``at_end``: bytes that are alive when the step returns, by category. ``asked_bytes``: the peak of what tensors ask
     for, which is ``peak_bytes`` unless an allocator's rounding is planned; then ``reserved_bytes`` is what it takes
-    from the device. ``error``: what ended the step before its end.
+    from the device. ``compiled_calls``: how often compiled code ran; its graphs' operators are planned one by one.
+    ``error``: what ended the step before its end.
     """
 
     device: torch.device
@@ -36,6 +37,7 @@ class Plan:
     asked_bytes: int
     reserved_bytes: int | None
     costs: StepCosts
+    compiled_calls: int = 0
     error: str | None = None
 
     @property
@@ -116,6 +118,7 @@ class Plan:
             "flops_by_phase": self.flops_by("phase"),
             "flops_by_module": self.flops_by("module"),
             "bytes_moved": self.bytes_moved,
+            "compiled_calls": self.compiled_calls,
             "seconds_at_best": None if hardware is None else self.costs.seconds_on(hardware),
             "error": self.error,
             "categories": list(CATEGORIES),

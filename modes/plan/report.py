@@ -14,6 +14,7 @@ MODULES_SHOWN = 5
 UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 COUNTS = (("E", 10**18), ("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 NOT_IN_IT = "not in it: scratch memory of kernels (the workspaces of convolutions), the device's context and libraries"
+COMPILED = "planned by the operators of its graphs, and what these save; code that fuses them has fewer temporaries"
 
 
 def summary(plan: Plan) -> str:
@@ -73,6 +74,8 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"asked for {in_bytes(plan.asked_bytes)}; reserved by the allocator: {reserved}"
     for device, nbytes in plan.elsewhere.items():
         yield f"on {device}: {in_bytes(nbytes)}"
+    if plan.compiled_calls:
+        yield f"compiled code ran {plan.compiled_calls} times: {COMPILED}"
     yield NOT_IN_IT
 
 
