@@ -194,15 +194,6 @@ class added_key:  # noqa: N801 - reads as the scope that it is
         torch._C._dispatch_tls_set_dispatch_key_excluded(self.key, self._excluded)
 
 
-# Whether autocast is on for any device: 0.15 us.
-any_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
-
-
-def key_test(name: str) -> Callable[[], bool]:
-    """Whether this thread includes a key in each call."""
-    return partial(torch._C._dispatch_tls_is_dispatch_key_included, getattr(DispatchKey, name))
-
-
 def excluded_now() -> int:
     """A number for the set of keys that this thread excludes from its calls: those of autocast where that is off."""
     number: int = torch._C._dispatch_tls_local_exclude_set().raw_repr()
