@@ -68,20 +68,22 @@ def test_json_and_plot(here: str, tmp_path: Path) -> None:
     assert Path(where).read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_does_not_fit_and_what_would() -> None:
-    found = run("llama-1b", "--batch", "8x4096", "--device", "l4", "--json")
+def test_what_does_not_fit_and_what_would(here: str) -> None:
+    asked = [f"{here}:model", "--batch", "30000000x100", "--device", "l4", "--optimizer", "sgd"]
+    found = run(*asked, "--json")
     assert found.exit_code == 1, found.output
     data = json.loads(found.output)
     assert data["fits"] is False
     names = [way["name"] for way in data["alternatives"]]
     assert names[:3] == ["checkpointing", "int8 weights", "checkpointing and int8 weights"]
-    checkpointed = data["alternatives"][0]
-    assert checkpointed["peak_bytes"] < data["peak_bytes"]
+    assert all(way["peak_bytes"] for way in data["alternatives"])
     smaller = next(way for way in data["alternatives"] if way["name"].startswith("batch "))
-    assert smaller["batch"][0] < 8
-    words = run("llama-1b", "--batch", "8x4096", "--device", "l4", "--alone")
+    assert smaller["batch"][0] < 30_000_000
+    assert smaller["fits"] is True
+    words = run(*asked, "--alone")
     assert "does not fit by" in words.output
     assert "what would make it fit" not in words.output
+    assert "  batch " in run(*asked).output
 
 
 def test_a_step_that_raises_shows_the_plan_so_far_and_its_error(here: str) -> None:

@@ -130,10 +130,15 @@ def test_what_was_there_before_counts_from_the_start() -> None:
     assert lamina.plan_step(lambda: None, known=[unused]).peak_bytes == 4 * OUT * OUT
 
 
-def test_converted_models_too() -> None:
-    model = nn.Linear(IN, OUT, bias=False)
-    plan = lamina.plan_step(lambda: model(torch.empty(BATCH, IN)).sum().backward(), convert=True)
-    assert plan.by_category["gradients"] == WEIGHT or plan.flops == 2 * 2 * BATCH * IN * OUT
+def test_models_and_batches_with_data() -> None:
+    model, batch = nn.Linear(IN, OUT, bias=False), torch.ones(BATCH, IN)
+    with pytest.raises(lamina.RealTensorError):
+        lamina.plan_step(lambda: model(batch))
+    lamina.fake_like(model)
+    plan = lamina.plan_step(lambda: model(batch).sum().backward(), convert=True)
+    assert plan.moments[0].nbytes[0] == WEIGHT
+    assert plan.by_category["gradients"] == WEIGHT
+    assert plan.by_category["inputs and buffers"] == 4 * BATCH * IN  # once
 
 
 def test_checkpointing_keeps_less_and_computes_more() -> None:

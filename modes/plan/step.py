@@ -40,7 +40,7 @@ def plan_step(
             step fits; or one of torch's, such as "cuda:1". What names no device is made there. None: torch's default.
         allocator: "caching": sizes as torch's allocator for CUDA rounds them, and what it reserves.
         known: modules, optimizers and tensors that are there before and that ``step`` doesn't refer to.
-        convert: turn real tensors that come in into FakeLikeTensors.
+        convert: turn real tensors that come in, such as a batch, into FakeLikeTensors. ``fake_like`` does models.
         progress: called after each operator.
 
     Raises:
