@@ -423,6 +423,7 @@ def test_all_combinations_are_measured_only_if_asked_for() -> None:
     assert {each.optimizer for each in chosen} == set(ALL_OPTIMIZERS)
     deep = next(each for each in chosen if each.mode == MODEL and 512 in each.parameters)
     assert (deep.layers_at(64), deep.layers_at(512)) == (4, 1)
+    assert (deep.quantized_at(64), deep.quantized_at(512)) == (True, False)
 
 
 def test_the_command_line_narrows_what_is_measured() -> None:

@@ -17,15 +17,18 @@ FEWEST_GRAPHS = {EAGER: 0, MODEL: 1, OPTIMIZER: 2, WHOLE: 2}
 
 @dataclass(frozen=True)
 class Group:
-    """Steps that are timed together, in turns: all wrappings, layers and numbers of parameters of them."""
+    """Steps that are timed together, in turns: all wrappings, layers and numbers of parameters of them.
+
+    `abridged`: of a very large compiled model, plain and one layer alone, since it takes minutes to compile.
+    """
 
     model: str
     optimizer: str
     mode: str
     parameters: tuple[int, ...]
     most_layers: int
-    many_layers: int = 1
     quantized: bool = True
+    abridged: bool = True
     size: Size = field(default=SMALL)
 
     @property
@@ -35,9 +38,15 @@ class Group:
         return f"{self.model}{wide} | {self.optimizer} | {self.mode}"
 
     def layers_at(self, parameters: int) -> int:
-        """How deep to wrap so many parameters: a very large model takes minutes to compile."""
-        compiled_many = parameters >= MANY and self.mode != EAGER
-        return min(self.most_layers, self.many_layers) if compiled_many else self.most_layers
+        """How deep to wrap so many parameters."""
+        return min(self.most_layers, 1) if self._is_short_at(parameters) else self.most_layers
+
+    def quantized_at(self, parameters: int) -> bool:
+        """Whether to quantize them, too."""
+        return self.quantized and not self._is_short_at(parameters)
+
+    def _is_short_at(self, parameters: int) -> bool:
+        return self.abridged and parameters >= MANY and self.mode != EAGER
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ def everything(asked: Matrix) -> Iterator[Group]:
     for model in asked.models:
         for optimizer in asked.optimizers:
             for mode in asked.modes:
-                yield Group(model, optimizer, mode, asked.parameters, asked.layers, many_layers=asked.layers)
+                yield Group(model, optimizer, mode, asked.parameters, asked.layers, abridged=False)
 
 
 def selected(asked: Matrix) -> Iterator[Group]:

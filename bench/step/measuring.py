@@ -44,7 +44,7 @@ def load_subjects() -> dict[str, Subject]:
 def trials_of(group: Group, parameters: int, subjects: dict[str, Subject]) -> list[tuple[Subject, int]]:
     """What to wrap in, and how deep: plain first."""
     layers = [(subjects[LOGGING], depth) for depth in range(1, group.layers_at(parameters) + 1)]
-    int8 = [(subjects[INT8], 1)] if group.quantized else []
+    int8 = [(subjects[INT8], 1)] if group.quantized_at(parameters) else []
     return [(PLAIN, 0), *layers, *int8]
 
 

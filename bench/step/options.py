@@ -19,7 +19,7 @@ Progress = Callable[[str, int], object]
 
 # A training loop finds its model in the caches, so each step is called once before it is timed.
 STEADY = Settings(
-    loop_ns=2_000_000, warmup_ns=1_000_000, fewest=15, seconds=8.0, refuse_above=None, lead_below_ns=50_000_000
+    loop_ns=2_000_000, warmup_ns=1_000_000, fewest=15, seconds=5.0, refuse_above=None, lead_below_ns=50_000_000
 )
 LARGE_PARAMETERS = 4
 DESCRIPTION = """
