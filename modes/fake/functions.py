@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -14,17 +15,19 @@ from ...subclasses.core.private import excluded_now, factory_functions
 from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.claims import device_of
 from ...subclasses.fake_like.errors import UndecidedError
+from .arrivals import is_number
 from .autocast import casting, is_on
+from .errors import RealTensorError
 
 _NUMBERS = (bool, int, float, complex)
 
 
 class Functions(TorchFunctionMode):
-    """``device``: what factories get that name none."""
+    """``device``: what factories get that name none. ``convert``: whether real tensors become FakeLikeTensors."""
 
-    def __init__(self, device: torch.device | None) -> None:
+    def __init__(self, device: torch.device | None, convert: bool) -> None:
         super().__init__()
-        self.device = device
+        self.device, self.convert = device, convert
         self.last: Any = None  # the metadata of a tensor that was computed with
         self._call: tuple[Sequence[Any], Mapping[str, Any]] | None = None
         self._usual = -1  # the keys that the thread excludes where autocast is off
@@ -79,6 +82,8 @@ def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any
     if mode.device is not None and kwargs.get("device") is None and not _is_number(func, args):
         kwargs["device"] = mode.device
     made = func(*args, **kwargs)
+    if type(made) is torch.Tensor and made.is_meta:  # of data, and asked for there
+        return FakeLikeTensor.from_tensor(made)
     if kwargs.get("pin_memory"):
         made._l_pinned = True
     return made
@@ -134,6 +139,26 @@ def _attend(_: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     return func(*args, **kwargs)
 
 
+def _move(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Of a real tensor to a device: C++ would look for it. One of ours has methods of its own."""
+    tensor, *rest = args
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_meta or not _leaves_the_cpu(func, rest, kwargs):
+        return func(*args, **kwargs)
+    if tensor.requires_grad or not (is_number(tensor) or mode.convert):
+        raise RealTensorError(f"torch.Tensor.{func.__name__}", tensor)
+    return getattr(FakeLikeTensor.from_tensor(tensor), func.__name__)(*rest, **kwargs)
+
+
+def _leaves_the_cpu(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if func is not torch.Tensor.to:
+        return func is not torch.Tensor.cpu
+    target = kwargs.get("device", rest[0] if rest else kwargs.get("other"))
+    if isinstance(target, torch.Tensor):
+        return target.device.type != "cpu"
+    return isinstance(target, (int, str, torch.device)) and device_of(target).type != "cpu"
+
+
 _Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
 _SPECIAL: dict[Any, _Special] = dict.fromkeys(factory_functions(), _make)
+_SPECIAL |= dict.fromkeys([getattr(torch.Tensor, name) for name in ("to", "cuda", "xpu", "mtia", "ipu")], _move)
 _SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, F.multi_head_attention_forward: _attend}

@@ -53,7 +53,7 @@ class FakeLikeMode(TorchDispatchMode):
         self._mode_key = FAKE_SLOT
         self.device = None if device is None else torch.device(device)
         self.convert = convert
-        self._functions = Functions(self.device)
+        self._functions = Functions(self.device, convert)
         self._arrivals = Arrivals(convert)
         self._before: tuple[Any, bool] | None = None
         self._scopes = ExitStack()
@@ -109,7 +109,7 @@ class FakeLikeMode(TorchDispatchMode):
             return func(*args, **kwargs)
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
             kwargs = {**kwargs, "device": self._functions.claim() or META}
-        return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
+        return FakeLikeTensor._table[func].run(tuple(args), kwargs)  # no operand: a TypeError may be one
 
 
 def _drawn(tensor: torch.Tensor, mean: float, std: float, *_: Any, generator: Any = None) -> torch.Tensor:
