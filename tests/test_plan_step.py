@@ -62,7 +62,7 @@ def test_activations_are_what_the_backward_uses() -> None:
     plan = lamina.plan_step(step)
     hidden, last = 4 * BATCH * OUT, 4 * OUT
     # The gradient of the hidden units is made while the ReLU's result is there; the first linear layer's is dead.
-    threshold = next(m for m in plan.moments if plan.steps[m.index].op == "aten::threshold_backward")
+    threshold = next(m for m in plan.moments if plan.steps[m.number].op == "aten::threshold_backward")
     found = dict(zip(CATEGORIES, threshold.nbytes, strict=True))
     assert found["parameters"] == WEIGHT + last
     assert found["gradients"] == last
@@ -102,8 +102,8 @@ def test_gradients_that_autograd_adds_up_are_added_in_place_as_for_plain_tensors
         (x * 2 + x * 3).sum().backward()
 
     plan = lamina.plan_step(step)
-    adding = next(m for m in plan.moments if plan.steps[m.index].op == "aten::add.Tensor" and m.index > 4)
-    assert plan.steps[adding.index].phase == "backward"
+    adding = next(m for m in plan.moments if plan.steps[m.number].op == "aten::add.Tensor" and m.number > 4)
+    assert plan.steps[adding.number].phase == "backward"
     # x, the result of both products is gone; two gradients, and no third for their sum
     assert adding.total == 4000 + 4 * 2 + 8000
 
@@ -122,7 +122,7 @@ def test_what_was_there_before_counts_from_the_start() -> None:
         assert unused is not None
 
     first = lamina.plan_step(step).moments[0]
-    assert first.index == -1
+    assert first.number == -1
     assert first.nbytes == (WEIGHT + 4 * OUT + 4 * OUT * OUT, 0, 0, 4 * BATCH * IN + 28, 0, 0)
     again = lamina.plan_step(step)
     assert again.moments[0].nbytes[1:3] == (WEIGHT + 4 * OUT, WEIGHT + 4 * OUT)  # gradients and momentum stay
@@ -170,7 +170,7 @@ def test_the_optimizers_state_of_the_second_step_is_there_in_its_forward() -> No
 
     plan = lamina.plan_step(step)
     state = CATEGORIES.index("optimizer state")
-    products = [m.nbytes[state] for m in plan.moments if plan.steps[m.index].op == "aten::mm"]
+    products = [m.nbytes[state] for m in plan.moments if plan.steps[m.number].op == "aten::mm"]
     assert products[:1] == [0]
     assert products[-1] == 2 * WEIGHT + 4
 

@@ -29,7 +29,7 @@ batch. *Temporaries*: the rest, with what the program itself holds on to.
 class Step(NamedTuple):
     """One operator of the step."""
 
-    index: int
+    number: int
     op: str
     phase: str
     module: str | None
@@ -56,9 +56,9 @@ class Block:
 
 
 class Event(NamedTuple):
-    """A block comes (bytes above 0) or goes, while the operator of that index runs or after it."""
+    """A block comes (bytes above 0) or goes, while the operator of that number runs or after it."""
 
-    index: int
+    number: int
     block: Block
     nbytes: int
 
@@ -126,7 +126,7 @@ class Ledger:
             if self._closed:
                 return
             event = Event(self.index, block, -block.nbytes)
-            if self._sum is not None and self._sum[0] is block and self.events[self._sum[2]].index == self.index:
+            if self._sum is not None and self._sum[0] is block and self.events[self._sum[2]].number == self.index:
                 self.events.insert(self._sum[2], event)
                 self._sum = None
             else:

@@ -126,9 +126,9 @@ class Plan:
         }
 
     def _line(self, moment: Moment) -> list[Any]:
-        step = self.steps[moment.index] if moment.index >= 0 else None
+        step = self.steps[moment.number] if moment.number >= 0 else None
         where = [step.op, step.phase, step.module] if step else [None, "before", None]
-        return [moment.index, *where, *moment.nbytes]
+        return [moment.number, *where, *moment.nbytes]
 
     def plot(self, path: str | Path) -> None:
         """Writes a picture of the time line, PNG or SVG by the name of ``path``: bytes alive over the step's operators,

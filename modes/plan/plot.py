@@ -53,7 +53,7 @@ def picture(plan: Plan) -> Canvas:
 
 
 def _draw_memory(panel: Axes, plan: Plan, size: int) -> None:
-    places = [moment.index for moment in plan.moments]
+    places = [moment.number for moment in plan.moments]
     ends = [*places[1:], max(len(plan.steps), places[-1] + 1)]
     shown = [number for number, _ in enumerate(CATEGORIES) if any(moment.nbytes[number] for moment in plan.moments)]
     layers = [[moment.nbytes[number] / size for moment in plan.moments] for number in shown]
@@ -69,7 +69,7 @@ def _draw_memory(panel: Axes, plan: Plan, size: int) -> None:
 
 def _draw_peak(panel: Axes, plan: Plan, size: int) -> None:
     step, top = plan.peak.step, plan.peak_bytes / size
-    place = step.index if step else -1
+    place = step.number if step else -1
     at = f"{step.op}\n{step.phase}, {step.module or 'outside of modules'}" if step else "before the step"
     late = place > len(plan.steps) / 2
     panel.plot([place], [top], marker="v", color="black", clip_on=False)

@@ -12,10 +12,10 @@ from .ledger import CATEGORIES, Event, Ledger, Step
 
 
 class Moment(NamedTuple):
-    """The most bytes that were alive while an operator ran, by category in the order of CATEGORIES. Index -1: before
+    """The most bytes that were alive while an operator ran, by category in the order of CATEGORIES. Number -1: before
     the first."""
 
-    index: int
+    number: int
     nbytes: tuple[int, ...]
 
     @property
@@ -55,9 +55,9 @@ def moments_of(events: Iterable[Event]) -> Iterator[Moment]:
     now = [0] * len(CATEGORIES)
     most, index = tuple(now), -1
     for event in events:
-        if event.index != index:
+        if event.number != index:
             yield Moment(index, most)
-            most, index = tuple(now), event.index
+            most, index = tuple(now), event.number
         now[place[event.block.kind]] += event.nbytes
         if sum(now) >= sum(most):
             most = tuple(now)
@@ -67,5 +67,5 @@ def moments_of(events: Iterable[Event]) -> Iterator[Moment]:
 def peak_of(moments: Sequence[Moment], steps: Sequence[Step]) -> Peak:
     """The first of the highest moments."""
     highest = max(moments, key=lambda moment: moment.total)
-    step = steps[highest.index] if highest.index >= 0 else None
+    step = steps[highest.number] if highest.number >= 0 else None
     return Peak(highest.total, dict(zip(CATEGORIES, highest.nbytes, strict=True)), step)

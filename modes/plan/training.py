@@ -186,7 +186,7 @@ def _quantize(model: nn.Module) -> None:
 
 
 def _teller(tell: Callable[[str], object]) -> Callable[[Step], object]:
-    return lambda step: tell(f"{step.phase}: {step.module or step.op}") if step.index % 100 == 0 else None
+    return lambda step: tell(f"{step.phase}: {step.module or step.op}") if step.number % 100 == 0 else None
 
 
 def _name(factory: Any) -> str:
