@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +12,12 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import excluded_now, factory_functions
+from ...subclasses.core.private import any_autocast, factory_functions, include_key
 from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.claims import device_of
 from ...subclasses.fake_like.errors import UndecidedError
 from .arrivals import is_number
-from .autocast import casting, is_on
+from .autocast import KEY, casting, is_on
 from .errors import RealTensorError
 
 _NUMBERS = (bool, int, float, complex)
@@ -29,8 +30,6 @@ class Functions(TorchFunctionMode):
         super().__init__()
         self.device, self.convert = device, convert
         self.last: Any = None  # the metadata of a tensor that was computed with
-        self._call: tuple[Sequence[Any], Mapping[str, Any]] | None = None
-        self._usual = -1  # the keys that the thread excludes where autocast is off
         self._casts = False  # whether autocast was seen
 
     def __torch_function__(
@@ -38,18 +37,17 @@ class Functions(TorchFunctionMode):
     ) -> Any:
         if torch.compiler.is_compiling():  # Dynamo would trace what follows, and break the graph there
             return func(*args, **(kwargs or {}))
-        self._watch_autocast()
-        outer, self._call = self._call, (args, kwargs or {})
-        try:
-            special = _SPECIAL.get(func)
-            return func(*args, **(kwargs or {})) if special is None else special(self, func, args, dict(kwargs or {}))
-        finally:
-            self._call = outer
+        if not self._casts and any_autocast() and not torch.compiler.is_compiling():
+            self._cast()
+        special = _SPECIAL.get(func)
+        if special is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return special(self, func, args, dict(kwargs or {}))
 
     def claim(self) -> torch.device | None:
         """The device that a call is about, in which C++ makes a tensor "like" one of ours: what it names, that of its
         first argument that is ours, or of what was computed before, in the backward say."""
-        args, kwargs = self._call or ((), {})
+        args, kwargs = _running_call()
         if kwargs.get("device") is not None:
             return device_of(kwargs["device"])
         found = next((t for t in tensors_in((tuple(args), dict(kwargs))) if isinstance(t, FakeLikeTensor)), None)
@@ -63,15 +61,22 @@ class Functions(TorchFunctionMode):
             casting.end()
         self._casts = False
 
-    def _watch_autocast(self) -> None:
-        keys = excluded_now()
-        if keys == self._usual or self._casts:
-            return
-        if is_on():
-            casting.begin()
-            self._casts = True
-        else:
-            self._usual = keys
+    def _cast(self) -> None:
+        """autocast is on for the first time: from here on calls pass by the kernels that follow it."""
+        casting.begin()
+        self._casts = True
+        include_key(KEY)
+
+
+def _running_call() -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments of the innermost function that this thread is in. Looked up in its frames when somebody asks, since
+    keeping them in each call would take time, and keep tensors."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _HANDLER:
+            return frame.f_locals["args"], frame.f_locals["kwargs"] or {}
+        frame = frame.f_back
+    return (), {}
 
 
 def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -158,6 +163,7 @@ def _leaves_the_cpu(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any]) -
     return isinstance(target, (int, str, torch.device)) and device_of(target).type != "cpu"
 
 
+_HANDLER = Functions.__torch_function__.__code__
 _Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
 _SPECIAL: dict[Any, _Special] = dict.fromkeys(factory_functions(), _make)
 _SPECIAL |= dict.fromkeys([getattr(torch.Tensor, name) for name in ("to", "cuda", "xpu", "mtia", "ipu")], _move)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,10 @@ from .autocast import casting
 from .functions import Functions
 
 META = torch.device("meta")
+_OURS = (FakeLikeTensor,)
+# What a call on ours alone consists of; lists of these, too.
+_USUAL = frozenset({FakeLikeTensor, int, float, bool, complex, type(None), str, torch.dtype, torch.memory_format})
+_answer = FakeLikeTensor.__torch_dispatch__
 
 
 class FakeLikeMode(TorchDispatchMode):
@@ -92,17 +96,34 @@ class FakeLikeMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if (
+            len(types) == 1
+            and types[0] is FakeLikeTensor
+            and _are_usual(args)
+            and (not kwargs or _are_usual(kwargs.values()))
+        ):
+            first = args[0]
+            if type(first) is FakeLikeTensor:
+                self._functions.last = first.metadata
+            return _answer(func, _OURS, args, kwargs)
         for kind in types:
             if kind is not FakeLikeTensor and not issubclass(kind, TRACERS):
                 return NotImplemented
-        args, kwargs, fakes = self._arrivals.admit(func, args, kwargs or {})
+        return self._admitted(func, args, kwargs or {})
+
+    def _admitted(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call that may have other tensors among its arguments, or none."""
+        args, kwargs, fakes = self._arrivals.admit(func, args, kwargs)
         if fakes:
-            if args and isinstance(args[0], FakeLikeTensor):
-                self._functions.last = args[0].metadata
-            return FakeLikeTensor.__torch_dispatch__(func, (FakeLikeTensor,), args, kwargs)
-        if any(True for _ in tensors_in((args, kwargs))) and not _goes_away(args, kwargs):  # numbers alone
-            return self._arrivals.leave(func(*args, **kwargs))
-        return self._made(func, args, kwargs)
+            return _answer(func, _OURS, args, dict(kwargs))
+        given = [*tensors_in((args, kwargs))]
+        if not given:
+            return self._made(func, args, dict(kwargs))
+        if all(tensor.device == META for tensor in given):  # from C++, or from a compiled graph
+            return func(*args, **kwargs)
+        if _goes_away(args, kwargs):
+            return _answer(func, _OURS, args, dict(kwargs))
+        return self._arrivals.leave(func(*args, **kwargs))  # numbers alone
 
     def _made(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "profiler" or not any(r.tensor for r in facts_of(func).results):
@@ -110,6 +131,14 @@ class FakeLikeMode(TorchDispatchMode):
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
             kwargs = {**kwargs, "device": self._functions.claim() or META}
         return FakeLikeTensor._table[func].run(tuple(args), kwargs)  # no operand: a TypeError may be one
+
+
+def _are_usual(values: Iterable[Any]) -> bool:
+    for value in values:
+        kind = type(value)
+        if kind not in _USUAL and (kind not in (list, tuple, torch.Size) or not _USUAL.issuperset(map(type, value))):
+            return False
+    return True
 
 
 def _drawn(tensor: torch.Tensor, mean: float, std: float, *_: Any, generator: Any = None) -> torch.Tensor:
