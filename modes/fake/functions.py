@@ -20,6 +20,7 @@ from .arrivals import is_number
 from .autocast import KEY, casting, is_on
 from .errors import RealTensorError
 
+_OF_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -87,7 +88,7 @@ def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any
     if mode.device is not None and kwargs.get("device") is None and not _is_number(func, args):
         kwargs["device"] = mode.device
     made = func(*args, **kwargs)
-    if type(made) is torch.Tensor and made.is_meta:  # of data, and asked for there
+    if func in _OF_DATA and type(made) is torch.Tensor and made.is_meta:  # asked for there: no mode saw it
         return FakeLikeTensor.from_tensor(made)
     if kwargs.get("pin_memory"):
         made._l_pinned = True

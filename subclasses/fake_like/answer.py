@@ -8,7 +8,7 @@ import torch
 
 from ..core.errors import LayoutError
 from ..core.fields import tensors_in
-from ..core.private import OpOverload
+from ..core.private import OpOverload, no_function_modes
 from ..core.schema import OpFacts, facts_of, value_of
 from ..core.unwrap import counting_versions, where_views_work
 from .cache import replays
@@ -54,10 +54,12 @@ def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, A
     _refuse_to_write_data(cls, facts, args, kwargs)
     check(facts.op, args, kwargs)
     oracle = Oracle(cls, claim_of(cls, args, kwargs, _NOWHERE))
-    given, named = oracle.stand_ins(args, kwargs)
+    with no_function_modes():
+        given, named = oracle.stand_ins(args, kwargs)
     places = places_in(given, named)
     try:
-        result = oracle.compute(facts.op, given, named)
+        with no_function_modes():  # torch's decompositions are no calls of the program
+            result = oracle.compute(facts.op, given, named)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is raised
         # By no name of this frame, which the traceback holds: it would hold the error, and with it the operands.
         raise translated(facts.op, error, _fakes_in(cls, args, kwargs))  # noqa: B904
