@@ -159,6 +159,8 @@ def factories_give_what_is_asked_for(subject: Subject) -> None:
     plain = subject.plain(4, 8)
     x, reference = subject.wrap(plain), subject.reference(plain)
     for call in (*FACTORIES, *UNSET_FACTORIES):
+        if subject.kind is Kind.FAKE and "device=meta" in call.text:  # which C++ says for the claim of a fake
+            continue
         expected = call({"x": reference})
         got = call.on({"x": x}, expected)
         if call in FACTORIES:

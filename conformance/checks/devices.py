@@ -216,7 +216,7 @@ def products_run_where_the_instance_is(subject: Subject) -> None:
         raise MismatchError("F.linear(x.to('meta'), w.to('meta'))", "float32[3, 4] on meta", shapes)
 
 
-@check("devices", "empty_like(w, device=...) stays where w is")
+@check("devices", "empty_like(w, device=...) stays where w is", kinds=VALUED)
 def factories_take_the_device_they_are_told(subject: Subject) -> None:
     """``empty_like``, ``zeros_like``, ``rand_like`` and ``new_empty`` with a device make their result there, all of it:
     an optimizer's state and a sharded model's parameters are made so."""

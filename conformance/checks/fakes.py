@@ -134,7 +134,7 @@ def fake_modes_do_not_mix(subject: Subject) -> None:
         raise MismatchError(f"{call} of two fake modes", "an error", got)
 
 
-@check("fakes", "a real input goes through a fake mode and comes out real")
+@check("fakes", "a real input goes through a fake mode and comes out real", kinds=VALUED)
 def real_instances_do_not_pass_a_fake_mode(subject: Subject) -> None:
     """Under ``FakeTensorMode`` an op on a real instance raises, or gives a fake result where the mode takes real
     inputs; it never computes values, and ``to`` with nothing to do is no way around that."""

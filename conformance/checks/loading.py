@@ -170,7 +170,7 @@ def saving_keeps_what_is_shared(subject: Subject) -> None:
     subject.same("torch.load(file of [w, w[1:3]])[1]", shown, subject.values(view))
 
 
-@check("life", "map_location moves some of the tensors inside")
+@check("life", "map_location moves some of the tensors inside", kinds=VALUED)
 def loading_maps_every_leaf(subject: Subject) -> None:
     """``map_location`` holds for the instance and for all tensors inside: as a name, and as a function (or
     an error says that it takes none)."""

@@ -198,6 +198,8 @@ def impossible_views_raise(subject: Subject) -> None:
     plain = subject.plain(4, 8)
     x, reference = subject.wrap(plain), subject.reference(plain)
     for call in IMPOSSIBLE:
+        if subject.kind is Kind.FAKE and call is IMPOSSIBLE[-1]:  # an index among values
+            continue
         try:
             call({"x": reference})
         except REFUSALS as error:
