@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -106,6 +107,47 @@ def test_gradients_that_autograd_adds_up_are_added_in_place_as_for_plain_tensors
     assert plan.steps[adding.number].phase == "backward"
     # x, the result of both products is gone; two gradients, and no third for their sum
     assert adding.total == 4000 + 4 * 2 + 8000
+
+
+def test_what_a_formula_adds_up_itself_is_a_new_tensor() -> None:
+    class Five(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, gradient: Tensor) -> Any:
+            return gradient * 2 + gradient * 3
+
+    def step() -> None:
+        x = torch.empty(1000, requires_grad=True)
+        Five.apply(x).sum().backward()
+
+    plan = lamina.plan_step(step)
+    assert plan.peak_bytes == 4000 + 3 * 4000 + 8  # x, two products, their sum; the loss and its gradient
+
+
+def test_parameters_and_buffers_show_where_nothing_uses_them() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(IN, OUT, bias=False)
+            self.register_buffer("places", torch.empty(70).add(1))
+
+    plan = lamina.plan_step(Model)
+    assert plan.by_category["parameters"] == WEIGHT
+    assert plan.at_end["parameters"] == WEIGHT  # it is what the step returns
+    assert plan.at_end["inputs and buffers"] == 280
+
+
+def test_storages_that_grow() -> None:
+    def step() -> None:
+        x = torch.empty(10)
+        x.resize_(1000)
+        x.add_(1)
+
+    plan = lamina.plan_step(step)
+    assert plan.moments[-1].total == plan.peak_bytes == 4000
 
 
 def test_what_was_there_before_counts_from_the_start() -> None:
