@@ -59,8 +59,11 @@ class _Claim:
 
 
 def _unflattened(cls: Any, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+    if isinstance(inner["meta"], cls):  # a factory's, of a graph that runs inside FakeLikeMode
+        inner = {"meta": inner["meta"].meta}
     made = cls._generated.unflatten(cls, inner, context, size, stride)
-    recognize(made)
+    if recognize(made):
+        share_storage(made, inner["meta"])  # others of the graph may be views of it
     return made
 
 
