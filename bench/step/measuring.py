@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -208,6 +209,7 @@ def _add_splits(results: Results, options: Options, subjects: dict[str, Subject]
         else:
             passed.append(SplitTrial(found[0]))
     if passed and passed[0].step.subject is PLAIN:
-        measured = measure([each for trial in passed for each in trial.variants()], results.settings)
+        longer = replace(results.settings, seconds=3 * results.settings.seconds)  # differences are noisier than times
+        measured = measure([each for trial in passed for each in trial.variants()], longer)
         results.splits = [trial.split(passed[0], measured) for trial in passed[1:]]
     torch.compiler.reset()
