@@ -174,3 +174,23 @@ def test_leaving_the_mode_with_fakes_alive() -> None:
     loss.backward()
     assert str(weight.grad.device) == "cuda:0"
     assert str((weight.detach() + 1).device) == "cuda:0"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_corrections_hold_for_devices_that_are_not_there(device: str) -> None:
+    def at(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
+        return fake(*shape, dtype=dtype, device=device)
+
+    empty = at(0, 1) * at(1)
+    last = at(1, 2, 1, 3).contiguous(memory_format=torch.channels_last)
+    indices = at(1, 2, 1, 3, dtype=torch.int64).contiguous(memory_format=torch.channels_last)
+    unpooled = torch.ops.aten.max_unpool2d(last, indices, (3, 6))
+    viewed = at(2, 2, 4, 1).as_strided((1, 2, 4, 1), (4, 4, 1, 4)).view(1, 2, 4)
+    grown = at(1).addbmm_(at(2, 5, 3), at(2, 3, 10))
+    solved = at(4, 3, dtype=torch.complex64)
+    factors, pivots = at(3, 3, dtype=torch.complex64), at(3, dtype=torch.int32)
+    torch.linalg.lu_solve(factors, pivots, at(4, 3, dtype=torch.complex64), left=False, out=solved)
+    assert [each.stride() for each in (empty, unpooled, viewed)] == [(1, 0), (36, 1, 12, 2), (8, 4, 1)]
+    assert grown.shape == (5, 10)
+    assert solved.is_conj()
+    assert {str(each.device) for each in (empty, unpooled, viewed, grown, solved)} == {device}

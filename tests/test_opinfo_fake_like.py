@@ -16,12 +16,9 @@ from lamina.conformance.sweep import operators, shard
 SHARDS = 8
 FIRST = 3  # samples of each operator, dtype and variant
 
-_OUT = "C++ compares device= with the device of the carrier of out=, above dispatch"
 DIFFERENT = {
     "tensor_split": "C++ reads the indices, a tensor, above dispatch: RuntimeError, not DataDependentError",
-    **dict.fromkeys("arange empty eye full linspace logspace ones randn zeros normal_number_mean".split(), _OUT),
-    **dict.fromkeys(("linspace_tensor_overload", "logspace_tensor_overload"), _OUT),
-    "__getitem__": "C++ makes a tensor of a list of indices on the device of the carrier, which the mode refuses",
+    "normal_number_mean": "torch.normal(number, ..., out=): C++ compares device= with that of the carrier of out=",
 }
 # A FakeLikeTensor is strided; these take or give sparse tensors.
 SPARSE = {"sparse_sampled_addmm", "sparse_mm_reduce", "to_sparse"}
@@ -33,7 +30,6 @@ WRONG_INPUTS = {
     "scatter": f"{_VALUES}: an index is out of bounds",
     "scatter_add": f"{_VALUES}: an index is out of bounds",
     "nn_functional_gaussian_nll_loss": "reads values before it checks its options: DataDependentError comes first",
-    "arange": _OUT,
     "as_strided_scatter": "whether a scatter is inside the storage is not asked for without one",
     "cat": "an operand that is the result itself: torch's fake kernel has copied it by then",
     "narrow_copy": "IndexError, where its CPU kernel has a bare check that gives RuntimeError",

@@ -1,6 +1,6 @@
 """Where torch's fake tensors give other metadata than the real operators: a table, with the reason of each.
 
-Found by comparing them on all of PyTorch's operator samples. They hold for the pieces of composite operators, too.
+Found by comparing them on all of PyTorch's operator samples. Those of the table hold for the pieces of operators, too.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ Compute = Callable[[OpOverload, Sequence[Any], Mapping[str, Any]], Any]
 def corrected(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], compute: Compute) -> Any:
     """``compute(op, args, kwargs)``, put right where torch is known to be wrong."""
     found = _CORRECTIONS.get(op)
-    if found is not None:
-        return found(compute, op, *args, **kwargs)
-    result = compute(op, args, kwargs)
-    if torch.Tag.pointwise in op.tags and isinstance(result, torch.Tensor) and not result.numel() and result.dim() > 1:
-        return _empty(result, [*tensors_in((tuple(args), dict(kwargs)))])
-    return result
+    return compute(op, args, kwargs) if found is None else found(compute, op, *args, **kwargs)
 
 
-def _empty(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Element-wise operators in Python lay out empty results as if no operand had been broadcast."""
+def laid_out(op: OpOverload, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of a whole call. Element-wise operators in Python lay out empty results as if no operand had been
+    broadcast. Not those that stand for the pieces of another kernel: that has its own way."""
+    if torch.Tag.pointwise not in op.tags or not isinstance(result, torch.Tensor) or result.numel():
+        return result
+    operands = [*tensors_in((tuple(args), dict(kwargs)))]
     if any(result is each for each in operands) or all(each.shape == result.shape for each in operands):
         return result
-    return result.as_strided(result.shape, strides_of_empty(result.shape, operands))
+    return aten.as_strided.default(result, result.shape, strides_of_empty(result.shape, operands))
 
 
 def _view(compute: Compute, op: OpOverload, self: Any, size: Sequence[int]) -> Any:
@@ -47,7 +46,7 @@ def _max_unpool2d(compute: Compute, op: OpOverload, self: Any, indices: Any, siz
     """The fake one forgets the memory format of its operand."""
     result = compute(op, (self, indices, size), {})
     last = self.dim() == 4 and self.is_contiguous(memory_format=torch.channels_last) and not self.is_contiguous()
-    return result.contiguous(memory_format=torch.channels_last) if last else result
+    return aten.clone.default(result, memory_format=torch.channels_last) if last else result
 
 
 def _lu_solve_out(compute: Compute, op: OpOverload, lu: Any, pivots: Any, b: Any, **kwargs: Any) -> Any:

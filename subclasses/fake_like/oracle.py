@@ -21,7 +21,7 @@ from ..core.private import (
     set_neg,
     with_math_bits,
 )
-from .corrections import corrected
+from .corrections import corrected, laid_out
 from .guardless import lacks_guard, on_the_cpu
 from .zeros import on_zeros
 
@@ -88,11 +88,12 @@ class Oracle:
         self.mode.claim = self.claim
         with self.mode, quietly():
             try:
-                return with_math_bits(op, *args, **kwargs)
+                result = with_math_bits(op, *args, **kwargs)
             except RuntimeError as error:
                 if not lacks_guard(error):
                     raise
-                return on_the_cpu(partial(with_math_bits, op), args, kwargs)
+                result = on_the_cpu(partial(with_math_bits, op), args, kwargs)
+            return laid_out(op, result, args, kwargs)
 
     def stand_in(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
