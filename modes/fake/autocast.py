@@ -58,7 +58,9 @@ class Casting:
     def scope(self) -> Any:
         """What a mode enters so that its calls pass by our key."""
         if self._fallback is None:
-            self._fallback = pass_by(KEY)
+            with self._lock:
+                if self._fallback is None:  # another thread may have been first
+                    self._fallback = pass_by(KEY)
         return added_key(KEY)
 
     def begin(self) -> None:
