@@ -97,6 +97,14 @@ def test_the_peak_names_operator_module_phase_and_line() -> None:
     assert model_line == 0
 
 
+def test_the_line_that_asks_for_a_plan_is_no_place_in_the_step() -> None:
+    with FakeLikeMode():
+        model, batch = nn.Linear(IN, OUT), torch.empty(BATCH, IN)
+    plan = lamina.plan_step(functools.partial(model, batch))
+    assert [step.site for step in plan.steps] == [None] * len(plan.steps)
+    assert len(plan.steps) >= 2
+
+
 def test_gradients_that_autograd_adds_up_are_added_in_place_as_for_plain_tensors() -> None:
     def step() -> None:
         x = torch.empty(1000, requires_grad=True)
@@ -131,7 +139,7 @@ def test_parameters_and_buffers_show_where_nothing_uses_them() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.unused = nn.Linear(IN, OUT, bias=False)
+            self.unused = nn.Parameter(torch.empty(OUT, IN))
             self.register_buffer("places", torch.empty(70).add(1))
 
     plan = lamina.plan_step(Model)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -77,13 +79,13 @@ def test_a_step_of_a_training_under_way() -> None:
 
 def test_dtypes_and_optimizers() -> None:
     halves = Training(small, (2, 16), "momentum", torch.bfloat16).plan()
+    assert torch.get_default_dtype() == torch.float32
     parameters = sum(p.numel() for p in small().parameters())
     assert halves.moments[0].nbytes[:3] == (2 * parameters, 0, 2 * parameters)
     forward = Training(classifier, (7, 3, 4), "none").plan()
     assert forward.flops == 2 * 7 * 12 * 5
     assert forward.by_category["activations"] == 0
     assert {step.phase for step in forward.steps} == {"forward"}
-    assert torch.get_default_dtype() == torch.float32
 
 
 def test_losses() -> None:
@@ -145,6 +147,19 @@ def test_what_would_make_it_fit() -> None:
     larger = Training(small, (math.ceil(size * 1.1), 64)).plan("cpu")
     assert larger.peak_bytes > device.memory  # no much larger batch would do
     assert devices_needed(plan) == 1
+
+
+def test_a_batch_that_the_line_takes_for_small_enough_is_made_smaller() -> None:
+    device = SimpleNamespace(memory=1000)
+
+    def planned(_: str, training: Training) -> Any:
+        size = training.batch[0]
+        needed = 100 + 10 * size + (200 if 20 < size < 100 else 0)
+        return SimpleNamespace(needed_bytes=needed, hardware=device, fits=needed <= 1000, peak_bytes=needed)
+
+    training = Training(small, (100, 16), checkpointing=True, int8=True)
+    (found,) = alternatives(training, planned("", training), planned)
+    assert found.training.batch == (69, 16)  # 90 by the line, then a twentieth less until it fits
 
 
 def test_70b_in_little_memory() -> None:
