@@ -20,6 +20,9 @@ from .arrivals import is_number
 from .autocast import KEY, casting, is_on
 from .errors import RealTensorError
 
+_FACTORIES = factory_functions()
+# Dynamo has no hash of the others.
+_IN_GRAPHS = frozenset(made for made in _FACTORIES if "sparse" not in made.__name__)
 _OF_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 _NUMBERS = (bool, int, float, complex)
 
@@ -37,8 +40,11 @@ class Functions(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if torch.compiler.is_compiling():  # Dynamo would trace what follows, and break the graph there
-            return func(*args, **(kwargs or {}))
-        if not self._casts and any_autocast() and not torch.compiler.is_compiling():
+            kwargs = kwargs or {}
+            if self.device is not None and func in _IN_GRAPHS and kwargs.get("device") is None:
+                kwargs = {**kwargs, "device": self.device}
+            return func(*args, **kwargs)
+        if not self._casts and any_autocast():
             self._cast()
         special = _SPECIAL.get(func)
         if special is None:
@@ -166,6 +172,6 @@ def _leaves_the_cpu(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 _HANDLER = Functions.__torch_function__.__code__
 _Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
-_SPECIAL: dict[Any, _Special] = dict.fromkeys(factory_functions(), _make)
+_SPECIAL: dict[Any, _Special] = dict.fromkeys(_FACTORIES, _make)
 _SPECIAL |= dict.fromkeys([getattr(torch.Tensor, name) for name in ("to", "cuda", "xpu", "mtia", "ipu")], _move)
 _SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, F.multi_head_attention_forward: _attend}
