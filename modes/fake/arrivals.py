@@ -27,8 +27,8 @@ class Arrivals:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
     def admit(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Sequence[Any], Mapping[str, Any], bool]:
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """The arguments of a call as the mode takes them, and whether one of them is a FakeLikeTensor.
 
         Raises:
@@ -44,8 +44,8 @@ class Arrivals:
         if strangers:
             self._check(func, strangers, args, kwargs)
             fresh = func in _LIFTS
-            args = map_nested(lambda leaf: self._converted(leaf, fresh), tuple(args))
-            kwargs = map_nested(lambda leaf: self._converted(leaf, fresh), dict(kwargs))
+            args = map_nested(lambda leaf: self._converted(leaf, fresh), args)
+            kwargs = map_nested(lambda leaf: self._converted(leaf, fresh), kwargs)
         return args, kwargs, fakes or bool(strangers)
 
     def leave(self, result: Any) -> Any:

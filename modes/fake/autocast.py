@@ -138,9 +138,7 @@ class Casting:
 
         return op(*map_nested(cast, list(args)), **map_nested(cast, dict(kwargs)))
 
-    def _target(
-        self, policy: Policy, device: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> torch.dtype | None:
+    def _target(self, policy: Policy, device: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype:
         low = torch.get_autocast_dtype(device)
         if policy is Policy.LOWER_PRECISION_FP:
             return low

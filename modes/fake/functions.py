@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ class Functions(TorchFunctionMode):
 def _running_call() -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The arguments of the innermost function that this thread is in. Looked up in its frames when somebody asks, since
     keeping them in each call would take time, and keep tensors."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is _HANDLER:
             return frame.f_locals["args"], frame.f_locals["kwargs"] or {}

@@ -53,7 +53,7 @@ class FakeLikeMode(TorchDispatchMode):
     """
 
     def __init__(self, device: Any = None, *, convert: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._mode_key = FAKE_SLOT
         self.device = None if device is None else torch.device(device)
         self.convert = convert
@@ -66,7 +66,7 @@ class FakeLikeMode(TorchDispatchMode):
         if self._before is not None:
             raise RuntimeError("this FakeLikeMode is on already. Make a second FakeLikeMode.")
         self._before = take_from_slot(FAKE_SLOT), only_lift_cpu_tensors(True)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         self._scopes.enter_context(self._functions)
         self._scopes.enter_context(casting.scope())
         self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget))
@@ -77,7 +77,7 @@ class FakeLikeMode(TorchDispatchMode):
     ) -> None:
         self._scopes.close()
         self._functions.end()
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         outer, lifting = self._before or (None, False)
         self._before = None
         only_lift_cpu_tensors(lifting)
@@ -94,7 +94,7 @@ class FakeLikeMode(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if (
             len(types) == 1
@@ -111,26 +111,26 @@ class FakeLikeMode(TorchDispatchMode):
                 return NotImplemented
         return self._admitted(func, args, kwargs or {})
 
-    def _admitted(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _admitted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that may have other tensors among its arguments, or none."""
         args, kwargs, fakes = self._arrivals.admit(func, args, kwargs)
         if fakes:
-            return _answer(func, _OURS, args, dict(kwargs))
+            return _answer(func, _OURS, args, kwargs)
         given = [*tensors_in((args, kwargs))]
         if not given:
-            return self._made(func, args, dict(kwargs))
+            return self._made(func, args, kwargs)
         if all(tensor.device == META for tensor in given):  # from C++, or from a compiled graph
             return func(*args, **kwargs)
         if _goes_away(args, kwargs):
-            return _answer(func, _OURS, args, dict(kwargs))
+            return _answer(func, _OURS, args, kwargs)
         return self._arrivals.leave(func(*args, **kwargs))  # numbers alone
 
-    def _made(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _made(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "profiler" or not any(r.tensor for r in facts_of(func).results):
             return func(*args, **kwargs)
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
             kwargs = {**kwargs, "device": self._functions.claim() or META}
-        return FakeLikeTensor._table[func].run(tuple(args), kwargs)  # no operand: a TypeError may be one
+        return FakeLikeTensor._table[func].run(args, kwargs)  # no operand: a TypeError may be one
 
 
 def _are_usual(values: Iterable[Any]) -> bool:

@@ -15,7 +15,7 @@ import torch
 CARRIED: set[type] = set()
 _answers: dict[str, Any] = {}
 # Where C++ knows a tensor.
-device_on_carrier: Any = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+device_on_carrier: Any = torch.Tensor.device.__get__
 
 
 def carry(cls: type, answers: dict[str, Any]) -> None:

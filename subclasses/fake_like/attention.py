@@ -129,13 +129,11 @@ def _deterministic(call: Call) -> bool:
     return not torch.are_deterministic_algorithms_enabled() or torch.is_deterministic_algorithms_warn_only_enabled()
 
 
-FLASH = (_four_dimensional, _no_mask, _same_width, _narrow, _square_if_causal, _of(*_HALF), _heads, _not_empty)
-FLASH = (*FLASH, _dense_rows_or_one)
-EFFICIENT = (_four_dimensional, _aligned, _not_empty, _dense_rows, _heads, _of(*_HALF, torch.float32))
-CUDNN = (_four_dimensional, _deterministic, _of(*_HALF), _broadcasting_mask, _sixteenths, _not_empty)
-CUDNN = (*CUDNN, _dense_rows_or_one, _heads, _cudnn_shapes)
-CPU = (_no_dropout, _four_dimensional, _of(torch.float64, torch.float32, *_HALF), _heads, _broadcasting_mask)
-CPU = (*CPU, _same_width, _not_empty, _dense_rows)
+_FUSED: tuple[Choice, ...] = (_four_dimensional, _not_empty, _heads)
+FLASH = (*_FUSED, _no_mask, _same_width, _narrow, _square_if_causal, _of(*_HALF), _dense_rows_or_one)
+EFFICIENT = (*_FUSED, _aligned, _dense_rows, _of(*_HALF, torch.float32))
+CUDNN = (*_FUSED, _deterministic, _of(*_HALF), _broadcasting_mask, _sixteenths, _dense_rows_or_one, _cudnn_shapes)
+CPU = (*_FUSED, _no_dropout, _of(torch.float64, torch.float32, *_HALF), _broadcasting_mask, _same_width, _dense_rows)
 
 
 def attend(call: Call) -> torch.Tensor:

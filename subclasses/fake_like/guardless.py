@@ -37,7 +37,7 @@ def on_the_cpu(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     finally:
         for tensor, device in before:
             tensor.fake_device = device
-    for tensor in tensors_in(result):
-        if all(tensor is not one for one in found) and tensor.device == CPU and isinstance(tensor, FakeTensor):
-            tensor.fake_device = away
+    for made in tensors_in(result):
+        if all(made is not one for one in found) and made.device == CPU and isinstance(made, FakeTensor):
+            made.fake_device = away
     return result

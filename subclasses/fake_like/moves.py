@@ -91,7 +91,7 @@ class Moves(Claims):
             return torch.Tensor.to(self, dtype or self.dtype, blocking, copy, memory_format=memory_format)
         where = device_of(device)
         if torch.is_grad_enabled() and self.requires_grad:
-            return _Move.apply(self, where, dtype, memory_format)
+            return _Move.apply(self, where, dtype, memory_format)  # type: ignore[no-untyped-call]
         return _copied(self, where, dtype, memory_format)
 
     def cpu(self: Any, memory_format: Any = torch.preserve_format) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,8 +80,7 @@ def as_if_devices_were_there(draw: Callable[..., Any], forget: Callable[[], None
             _swap(torch.cuda.amp.common, "amp_definitely_not_available", lambda *_: False)
             _swap(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
             _swap(torch.nn.init, "_no_grad_trunc_normal_", draw)
-            clear = torch.clear_autocast_cache
-            _swap(torch, "clear_autocast_cache", lambda: (forget(), clear())[1])
+            _swap(torch, "clear_autocast_cache", partial(_one_after_the_other, forget, torch.clear_autocast_cache))
         _open[0] += 1
     _scopes.inside += 1
     try:
@@ -92,6 +92,11 @@ def as_if_devices_were_there(draw: Callable[..., Any], forget: Callable[[], None
             while not _open[0] and _swapped:
                 owner, name, before = _swapped.pop()
                 setattr(owner, name, before)
+
+
+def _one_after_the_other(*functions: Callable[[], None]) -> None:
+    for function in functions:
+        function()
 
 
 def _swap(owner: Any, name: str, inside: Callable[..., Any]) -> None:
