@@ -12,6 +12,7 @@ from torch import nn
 
 from lamina import FakeLikeTensor
 from lamina.modes import FakeLikeMode
+from lamina.subclasses.fake_like.zeros import on_zeros
 
 
 def fake(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Any:
@@ -96,3 +97,12 @@ def test_modules_are_initialized_without_drawing() -> None:
         nn.functional.fractional_max_pool2d(torch.ones(1, 1, 9, 9), 2, 4)
         torch.svd_lowrank(torch.ones(5, 5), 2)
     assert states() == before
+
+
+def test_real_kernels_that_stand_for_a_fake_one_draw_nothing() -> None:
+    generator = torch.Generator().manual_seed(3)
+    before = states(), generator.get_state().tolist()
+    for given in (generator, None):
+        made = on_zeros(torch.ops.aten.rand_like.generator, [torch.ones(3)], {"generator": given}, lambda real: real)
+        assert made.shape == (3,)
+    assert (states(), generator.get_state().tolist()) == before
