@@ -661,3 +661,38 @@ def test_a_decoding_class_over_wrappers_gets_a_plain_gradient() -> None:
         product(weight, plain).sum().backward()
         assert type(weight.grad) is torch.Tensor, product
         assert type(plain.grad) is torch.Tensor, product
+
+
+def test_a_gradient_that_only_autograd_holds_becomes_grad_itself() -> None:
+    weight = lamina.LoggingTensor(torch.ones(3, 3)).requires_grad_()
+    loss = (torch.ones(2, 3) @ weight).sum()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
+        loss.backward(retain_graph=True)
+    assert [event.name for event in profile.events()].count("aten::detach") == 1  # and none on the inner tensor
+    first = weight.grad
+    assert type(first) is lamina.LoggingTensor
+    assert (first.is_leaf, first.requires_grad, first.grad_fn, first._version) == (True, False, None, 0)
+    assert torch.equal(first.to_plain(), torch.full((3, 3), 2.0))
+    loss.backward()  # added in place
+    assert weight.grad is first
+    assert torch.equal(first.to_plain(), torch.full((3, 3), 4.0))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_hook_detaches_is_another_tensor(when: str) -> None:
+    weight = lamina.LoggingTensor(torch.ones(3, 3)).requires_grad_()
+    seen: list[bool] = []
+
+    def detaching(gradient: torch.Tensor) -> None:
+        detached = gradient.detach()
+        seen.append(detached is gradient)
+        detached.requires_grad_()  # its own
+
+    if when == "before":
+        weight.register_hook(detaching)
+    else:
+        weight.register_post_accumulate_grad_hook(lambda parameter: detaching(parameter.grad))
+    (torch.ones(2, 3) @ weight).sum().backward()
+    assert seen == [False]
+    assert weight.grad is not None
+    assert not weight.grad.requires_grad

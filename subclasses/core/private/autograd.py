@@ -30,6 +30,15 @@ def running_node() -> str | None:
     return None if node is None else str(node.name()).rpartition("::")[2]
 
 
+def is_taking_gradient() -> bool:
+    """Whether autograd is at the node that makes a gradient the ``grad`` of a leaf, which has none yet."""
+    node = torch._C._current_autograd_node()
+    if node is None or node.name() != "torch::autograd::AccumulateGrad":
+        return False
+    with torch._C.DisableTorchFunction():  # reading ``grad`` would be a call for modes
+        return node.variable.grad is None
+
+
 def backward_context() -> contextvars.Context | None:
     """The context of the thread that called ``backward()``: torch hands it to the device threads that it works with."""
     if not torch._C._is_key_in_tls("context"):
