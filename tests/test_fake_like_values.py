@@ -52,6 +52,7 @@ NEEDS_VALUES: dict[str, Callable[[], Any]] = {
     "unique_consecutive": lambda: fake(3).unique_consecutive(),
     "bincount": lambda: fake(3, dtype=torch.int64).bincount(),
     "repeat_interleave": lambda: torch.repeat_interleave(fake(3), fake(3, dtype=torch.int64)),
+    "tensor_split": lambda: torch.tensor_split(fake(3), fake(2, dtype=torch.int64, device="cpu")),
     "equal": lambda: torch.equal(fake(3), fake(3)),
     "allclose": lambda: torch.allclose(fake(3), fake(3)),
     "is_nonzero": lambda: torch.is_nonzero(number()),
@@ -144,3 +145,13 @@ def test_new_tensor_claims() -> None:
     made = fake(3, dtype=torch.float16).new_tensor([1, 2])
     assert (made.dtype, str(made.device), made.shape) == (torch.float16, "cuda:3", (2,))
     assert str(fake(3).new_tensor([1.0], device="cpu", dtype=torch.int8).device) == "cpu"
+
+
+def test_real_places_split_a_fake() -> None:
+    parts = torch.tensor_split(fake(5, 2), torch.tensor([1, 3]))
+    assert [(tuple(part.shape), str(part.device)) for part in parts] == [
+        ((1, 2), "cuda:3"),
+        ((2, 2), "cuda:3"),
+        ((2, 2), "cuda:3"),
+    ]
+    assert [tuple(part.shape) for part in torch.empty(5, device="meta").tensor_split(torch.tensor([2]))] == [(2,), (3,)]

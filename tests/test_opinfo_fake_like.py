@@ -17,7 +17,6 @@ SHARDS = 8
 FIRST = 3  # samples of each operator, dtype and variant
 
 DIFFERENT = {
-    "tensor_split": "C++ reads the indices, a tensor, above dispatch: RuntimeError, not DataDependentError",
     "normal_number_mean": "torch.normal(number, ..., out=): C++ compares device= with that of the carrier of out=",
 }
 # A FakeLikeTensor is strided; these take or give sparse tensors.

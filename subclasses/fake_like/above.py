@@ -16,6 +16,7 @@ from ..core.fields import tensors_in
 from ..core.private import OpOverload, composite_kernel
 from .attention import attend, call_of
 from .errors import UndecidedError
+from .refusals import without_values
 
 Decide = Callable[..., Any]
 aten = torch.ops.aten
@@ -44,9 +45,18 @@ def _cell(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mappin
     )
 
 
+def _split(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """C++ reads the places where it splits."""
+    places = args[1] if len(args) > 1 else kwargs["tensor_indices_or_sections"]
+    if type(places) is torch.Tensor:
+        return run(*args, **kwargs)
+    raise without_values(aten.tensor_split.tensor_indices_or_sections, [places])
+
+
 # By the operator's name: what decides, asked with the composite kernel, the claimed device and the arguments.
 DECISIONS: dict[str, Decide] = {
     "scaled_dot_product_attention": _attention,
+    "tensor_split.tensor_indices_or_sections": _split,
     "lstm_cell": _cell,
     "gru_cell": _cell,
 }

@@ -28,6 +28,7 @@ _ADVICE = {
     "nonzero": _SHAPE + "use torch.nonzero_static(x, size=...).",
     "masked_select": _SHAPE + "keep the shape: torch.where(mask, x, 0), or x * mask.",
     "index": _SHAPE + "keep the shape: torch.where(mask, x, y) in place of x[mask].",
+    "tensor_split": "Pass the places as a list of numbers, or as a real tensor on the CPU.",
     "repeat_interleave": "Pass output_size=, the sum of the repeats.",
     "bincount": _SHAPE + "use torch.zeros(n).index_add_(0, x, weights).",
     "equal": "Compare on real tensors; shapes and dtypes can be compared here.",
