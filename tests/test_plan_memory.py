@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
 
 import lamina
 
@@ -70,7 +72,30 @@ def text() -> tuple[Tensor, Tensor]:
     return torch.randint(VOCABULARY, (BATCH, TOKENS)), torch.randint(VOCABULARY, (BATCH, TOKENS))
 
 
-MODELS = {"MLP": (mlp, floats), "conv net": (conv_net, images), "GPT": (GPT, text)}
+def wrapped(wrap: Callable[[Tensor], Any]) -> nn.Module:
+    def is_linear(name: str, module: nn.Module, _: nn.Parameter) -> bool:
+        return isinstance(module, nn.Linear) and name.endswith("weight")
+
+    return lamina.wrap_parameters(mlp(), wrap, where=is_linear)
+
+
+class Checkpointed(GPT):
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.places.weight
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        scores: Tensor = self.head(self.norm(x))
+        return scores
+
+
+MODELS = {
+    "MLP": (mlp, floats),
+    "conv net": (conv_net, images),
+    "GPT": (GPT, text),
+    "GPT, checkpointed": (Checkpointed, text),
+    "MLP, logged": (partial(wrapped, lamina.LoggingTensor), floats),
+    "MLP, int8": (partial(wrapped, lamina.ScaledInt8Tensor.quantize), floats),
+}
 
 
 def train(model: Callable[[], nn.Module], batch: Callable[[], tuple[Tensor, Tensor]], optimizer: str) -> None:

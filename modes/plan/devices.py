@@ -81,7 +81,7 @@ def device_named(name: str) -> Device | None:
     except RuntimeError:
         known = ", ".join(DEVICES)
         raise UnknownDeviceError(
-            f"there is no device {name!r} in the table of devices: it has {known} (add to lamina.modes.DEVICES), and "
-            "torch has no device of this name."
+            f"there is no device {name!r} in the table of devices: it has {known} (add to "
+            "lamina.modes.plan.DEVICES), and torch has no device of this name."
         ) from None
     return None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...subclasses.core.fields import inner_tensors, is_wrapper
+from ...subclasses.core.fields import inner_tensors
 from ...subclasses.core.private import strided_parts
 from ...subclasses.fake_like import FakeLikeTensor
 
@@ -156,13 +156,18 @@ class Ledger:
         return [block for block, _ in self._blocks.values()]
 
 
+def is_opaque(tensor: torch.Tensor) -> bool:
+    """Whether it is a wrapper that computes with tensors inside: one of lamina, or any other that torch can flatten."""
+    return hasattr(type(tensor), "__tensor_flatten__") and not isinstance(tensor, FakeLikeTensor)
+
+
 def leaves(tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.device]]:
     """The tensors that own storage, real or claimed, and where they are: wrappers taken apart. The storage of a
     FakeLikeTensor that came out of compiled code is that of its carrier, of another one its own, if it has a carrier
     yet or not."""
     if isinstance(tensor, FakeLikeTensor):
         yield vars(tensor).get("meta", tensor), tensor.device
-    elif is_wrapper(tensor):
+    elif is_opaque(tensor):
         for inner in inner_tensors(tensor):
             yield from leaves(inner)
     else:

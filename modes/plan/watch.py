@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...subclasses.core.call_site import call_site
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import OpOverload, running_node, running_sequence_number
+from ...subclasses.core.private import OpOverload, never_compile, running_node, running_sequence_number
 from ...subclasses.core.schema import facts_of
 from ...subclasses.logging_tensor import current_phase
 from ...subclasses.logging_tensor.module_path import module_path
@@ -26,7 +26,7 @@ from ...subclasses.logging_tensor.record import Phase, joined, name_of
 from ..dispatch_mode import WatchingDispatchMode
 from ..op_costs import dtype_of
 from .costs import StepCosts
-from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step
+from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step, is_opaque
 
 _ADD = torch.ops.aten.add.Tensor
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
@@ -43,8 +43,17 @@ class StepWatch(WatchingDispatchMode):
         self.compiled_calls = 0
         self._known: Sequence[Any] = known
         self._progress = progress
+        self._depth, self._declines = 0, False
         self._hooks: list[RemovableHandle] = []
         self._outside = call_site()  # where the plan was asked for: no place in the step
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self._declines:
+            self._declines = False
+            return NotImplemented
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         path, phase = module_path(makes_nodes=True), current_phase()
@@ -55,15 +64,29 @@ class StepWatch(WatchingDispatchMode):
         given = [*tensors_in((args, dict(kwargs)))]
         for tensor in given:
             self._given(tensor, phase, self._how(phase) if func in _LIFTS else None)
-        result = run(*args, **kwargs)
+        result = self._opened(run, args, kwargs) if any(map(is_opaque, given)) else run(*args, **kwargs)
         made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase))]
         if phase == "backward":
             self._made_in_backward(func, given, made)
         elif not given and path is None and phase == "forward":
             for block in made:
                 _mark(block, INPUTS)
-        self._count(step, func, args, kwargs, result, phase)
+        if not self._depth:  # an operator on a wrapper costs what it is, and not again what the wrapper computes
+            self._count(step, func, args, kwargs, result, phase)
         return result
+
+    def _opened(self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """An operator on wrappers: what they compute inside is seen, too, for its memory. Asked again, the mode
+        declines: then torch asks the wrappers, with the mode on."""
+        self._declines = True
+        self._depth += 1
+        self._push()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._pop()
+            self._depth -= 1
+            self._declines = False
 
     def _given(self, tensor: torch.Tensor, phase: Phase, recorded: str | None) -> None:
         is_parameter = isinstance(tensor, nn.Parameter)
@@ -145,6 +168,9 @@ class StepWatch(WatchingDispatchMode):
             hook.remove()
         unwatch_optimizers()
         self.ledger.close()
+
+
+never_compile(StepWatch.__torch_dispatch__)
 
 
 def _mark(block: Block, category: str) -> None:
