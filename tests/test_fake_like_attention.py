@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import lamina
 from lamina import FakeLikeTensor
 from lamina.modes import DispatchLog, FakeLikeMode
-from lamina.subclasses.fake_like import attention, replays
+from lamina.subclasses.fake_like import replays
 
 aten = torch.ops.aten
 GIB = 2**30
@@ -126,7 +126,7 @@ def test_the_kernels_that_the_program_enables_are_those_that_are_taken() -> None
             F.scaled_dot_product_attention(q.float(), k.float(), v.float())
 
 
-MASKS = [None, (8, 8), (1, 8), (2, 1, 8, 8), (2, 4, 1, 8), (4, 8, 8)]
+MASKS = [None, ((8, 8)), (1, 8), (2, 1, 8, 8), (2, 4, 1, 8), (4, 8, 8)]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,12 @@ def test_attention_on_the_cpu_runs_the_operators_that_the_real_cpu_runs(
 def test_whether_the_cpu_fuses_is_what_torch_chooses(change: Callable[..., Any]) -> None:
     real = change(*(torch.ones(2, 4, 8, 16) for _ in range(3)))
     chosen = torch._fused_sdp_choice(*real) == int(SDPBackend.FLASH_ATTENTION.value)
+    grouped = real[0].size(-3) != real[1].size(-3)
     with FakeLikeMode():
         fakes = change(*(torch.ones(2, 4, 8, 16) for _ in range(3)))
-        call = attention.call_of(*fakes)
-        assert all(condition(call) for condition in attention.CPU) == chosen
+        ran = operators(lambda: F.scaled_dot_product_attention(*fakes, enable_gqa=grouped))
+    assert (ON_CPU in ran) == (chosen or grouped)
+    assert ran == operators(lambda: F.scaled_dot_product_attention(*real, enable_gqa=grouped))
 
 
 def test_attention_under_inference_mode_and_outside_the_mode_is_decided_too() -> None:

@@ -7,6 +7,7 @@ device. For those, kernels of ours stand at the carriers' autograd key; plain te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ aten = torch.ops.aten
 
 
 def _attention(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return attend(call_of(*args, **kwargs))
+    return attend(call_of(*args, **kwargs), partial(run, *args, **kwargs))
 
 
 def _recurrent(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

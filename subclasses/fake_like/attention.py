@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..core.private import attention_order
+from ..core.private import attention_order, unbatched_attention_is_fused
 from .errors import NoKernelError, UndecidedError
 
 Choice = Callable[["Call"], bool]
+Mathematics = Callable[[], torch.Tensor]
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one call; ``mask`` as it is added to the scores."""
+    """The arguments of one call."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -38,6 +39,22 @@ class Call:
     @property
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.query, self.key, self.value
+
+    def batched(self) -> Call:
+        """As a batch of one."""
+        query, key, value = (t.unsqueeze(0) for t in self.tensors)
+        mask = self.mask
+        while mask is not None and mask.dim() < 4:
+            mask = mask.unsqueeze(0)
+        return replace(self, query=query, key=key, value=value, mask=mask)
+
+    @property
+    def added(self) -> torch.Tensor | None:
+        """The mask as it is added to the scores."""
+        if self.mask is None or self.mask.dtype != torch.bool:
+            return self.mask
+        hidden = self.mask.new_full((), -math.inf, dtype=self.query.dtype)  # a factory would need the mode
+        return torch.where(self.mask, 0.0, hidden)
 
     @property
     def differentiable(self) -> bool:
@@ -136,8 +153,14 @@ CUDNN = (*_FUSED, _deterministic, _of(*_HALF), _broadcasting_mask, _sixteenths, 
 CPU = (*_FUSED, _no_dropout, _of(torch.float64, torch.float32, *_HALF), _broadcasting_mask, _same_width, _dense_rows)
 
 
-def attend(call: Call) -> torch.Tensor:
-    """The result, from the operator that the claimed device of ``call.query`` runs.
+def fuses_on_cpu(call: Call) -> bool:
+    """Whether the CPU takes its fused kernel."""
+    return torch.backends.cuda.flash_sdp_enabled() and all(condition(call) for condition in CPU)
+
+
+def attend(call: Call, mathematics: Mathematics) -> torch.Tensor:
+    """The result, from the operator that the claimed device of ``call.query`` runs; from ``mathematics()``, which is
+    what C++ does on no device, where no kernel takes the call.
 
     Raises:
         UndecidedError: it is not known what this device does.
@@ -145,19 +168,22 @@ def attend(call: Call) -> torch.Tensor:
     """
     kind = call.query.device.type
     if kind == "cpu":
-        flash = torch.backends.cuda.flash_sdp_enabled() and all(condition(call) for condition in CPU)
-        return _flash_on_cpu(call) if flash else _mathematics(call)
+        batched = call.batched() if call.query.dim() == 3 and unbatched_attention_is_fused() else call
+        if not fuses_on_cpu(batched):
+            return mathematics()
+        result = _flash_on_cpu(batched)
+        return result if batched is call else result.squeeze(0)
     if kind == "cuda":
-        return _on_cuda(call)
+        return _on_cuda(call, mathematics)
     if kind == "meta":
-        return _mathematics(call)
+        return mathematics()
     raise UndecidedError(
         f"scaled_dot_product_attention on {call.query.device}: lamina knows how it is done on the CPU and on CUDA. "
         'Claim one of these, or write the attention out ("softmax(q @ k.mT) @ v").'
     )
 
 
-def _on_cuda(call: Call) -> torch.Tensor:
+def _on_cuda(call: Call, mathematics: Mathematics) -> torch.Tensor:
     for name in attention_order():
         if name == "flash" and torch.backends.cuda.flash_sdp_enabled() and all(c(call) for c in FLASH):
             return _flash(call)
@@ -166,7 +192,7 @@ def _on_cuda(call: Call) -> torch.Tensor:
         if name == "cudnn" and torch.backends.cuda.cudnn_sdp_enabled() and all(c(call) for c in CUDNN):
             return _cudnn(call)
         if name == "math" and torch.backends.cuda.math_sdp_enabled():
-            return _mathematics(call)
+            return mathematics()
     shapes = ", ".join(f"{tuple(t.shape)}" for t in call.tensors)
     raise NoKernelError(
         f"No available kernel. Aborting execution. (scaled_dot_product_attention on {call.query.device}, "
@@ -187,7 +213,7 @@ def _flash(call: Call) -> torch.Tensor:
 
 
 def _efficient(call: Call) -> torch.Tensor:
-    mask = call.mask
+    mask = call.added
     if mask is not None:
         if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
             width = mask.size(-1)
@@ -200,19 +226,13 @@ def _efficient(call: Call) -> torch.Tensor:
 
 def _cudnn(call: Call) -> torch.Tensor:
     return aten._scaled_dot_product_cudnn_attention.default(  # type: ignore[no-any-return]
-        *call.tensors, call.mask, call.differentiable, call.dropout, call.causal, False, scale=call.scale
+        *call.tensors, call.added, call.differentiable, call.dropout, call.causal, False, scale=call.scale
     )[0]
 
 
 def _flash_on_cpu(call: Call) -> torch.Tensor:
     return aten._scaled_dot_product_flash_attention_for_cpu.default(  # type: ignore[no-any-return]
-        *call.tensors, call.dropout, call.causal, attn_mask=call.mask, scale=call.scale
-    )[0]
-
-
-def _mathematics(call: Call) -> torch.Tensor:
-    return aten._scaled_dot_product_attention_math.default(  # type: ignore[no-any-return]
-        *call.tensors, call.mask, call.dropout, call.causal, None, scale=call.scale, enable_gqa=call.grouped
+        *call.tensors, call.dropout, call.causal, attn_mask=call.added, scale=call.scale
     )[0]
 
 
@@ -227,7 +247,7 @@ def call_of(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Call:
-    """The call, checked as C++ checks it, with a boolean mask turned into one that is added.
+    """The call, checked as C++ checks it.
 
     Raises:
         RuntimeError: what torch raises for these arguments.
@@ -255,7 +275,4 @@ def call_of(
                 f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
                 f"{attn_mask.dtype} and  query.dtype: {query.dtype} instead."
             )
-        if attn_mask.dtype == torch.bool:
-            hidden = attn_mask.new_full((), -math.inf, dtype=query.dtype)  # a factory would need the mode
-            attn_mask = torch.where(attn_mask, 0.0, hidden)
     return Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

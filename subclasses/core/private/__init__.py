@@ -102,6 +102,7 @@ from .operators import (
     kernel_at,
     name_of_packet,
     schema_of,
+    unbatched_attention_is_fused,
 )
 from .scopes import (
     below_python,
@@ -237,6 +238,7 @@ __all__ = [
     "strided_parts",
     "take_from_slot",
     "thread_keys",
+    "unbatched_attention_is_fused",
     "uncompiled",
     "untyped",
     "with_graph_observer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
@@ -75,3 +75,11 @@ def attention_order() -> list[str]:
     backend = torch._C._SDPBackend
     by_number = {int(getattr(backend, name)): short for name, short in names.items()}
     return [by_number[number] for number in torch._C._get_sdp_priority_order() if number in by_number]
+
+
+@cache
+def unbatched_attention_is_fused() -> bool:
+    """Whether this torch takes attention without a batch for a batch of one, on the CPU: from 2.14 on."""
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        query = torch.zeros(1, 2, 8, device="cpu")
+        return bool(torch._fused_sdp_choice(query, query, query))
