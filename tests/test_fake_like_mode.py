@@ -253,8 +253,10 @@ def test_nested_modes_have_each_its_device_and_one_is_entered_once() -> None:
 
 def test_an_error_inside_leaves_the_mode() -> None:
     with pytest.raises(ZeroDivisionError), FakeLikeMode("cuda"):
+        assert torch._C._only_lift_cpu_tensors()
         raise ZeroDivisionError
     assert type(torch.ones(2)) is torch.Tensor
+    assert not torch._C._only_lift_cpu_tensors()
 
 
 def test_a_mode_is_its_threads_own() -> None:
