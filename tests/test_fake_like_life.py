@@ -120,7 +120,12 @@ def test_optimizers(name: str, how: str, device: str) -> None:
         options = {"fused": True}
     with FakeLikeMode(device):
         weights = [nn.Parameter(torch.ones(4, 2)), nn.Parameter(torch.ones(2, 4))]
-        optimizer = getattr(torch.optim, name)(weights, **OPTIMIZERS[name], **options)
+        try:
+            optimizer = getattr(torch.optim, name)(weights, **OPTIMIZERS[name], **options)
+        except RuntimeError as error:
+            if "`fused=True` requires" not in str(error):
+                raise
+            pytest.skip("this version of PyTorch has no such kernel")
         for _ in range(2):
             optimizer.zero_grad()
             (weights[0] @ weights[1]).sum().backward()
