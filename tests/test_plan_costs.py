@@ -39,6 +39,17 @@ def test_flops_of_attention(claim: str) -> None:
     assert plan.flops_by("phase") == {"backward": 5 * product, "forward": 2 * product}
 
 
+@pytest.mark.parametrize("claim", ["cpu", "cuda"])
+def test_flops_of_attention_with_grouped_queries(claim: str) -> None:
+    def step() -> None:
+        query = torch.empty(2, 4, 16, 8, requires_grad=True, dtype=torch.bfloat16)
+        key, value = (torch.empty(2, 2, 16, 8, requires_grad=True, dtype=torch.bfloat16) for _ in range(2))
+        F.scaled_dot_product_attention(query, key, value, enable_gqa=True).sum().backward()
+
+    product = 2 * 2 * 4 * 16 * 16 * 8
+    assert lamina.plan_step(step, device=claim).flops_by("phase") == {"backward": 5 * product, "forward": 2 * product}
+
+
 def test_the_formula_for_attention_on_the_cpu_is_that_of_the_others() -> None:
     lamina.plan_step(product)
     aten = torch.ops.aten

@@ -112,7 +112,7 @@ def allocated(step: Callable[[], object]) -> int:
     """The most bytes alive that the step allocates, without the scratch memory that a convolution's kernel has given
     back when it returns."""
     step()  # what is allocated once
-    with silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    with silent(), profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiled:
         step()
     kineto = profiled.profiler.kineto_results
     kernels = [(e.start_ns(), e.start_ns() + e.duration_ns()) for e in kineto.events() if "mkldnn_conv" in e.name()]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.flop_counter import flop_registry, register_flop_formula
+from torch.utils.flop_counter import flop_registry, register_flop_formula, sdpa_flop_count
 
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.schema import Kind, OpFacts, value_of
@@ -25,6 +25,7 @@ _UNMOVED = (
     "lift_fresh",
     "_unsafe_view",
 )
+_KINDS = ("flash", "efficient", "cudnn")  # of attention kernels with a formula
 _GATHERING = ("embedding", "gather", "index", "index_select")  # what they read is as much as they give
 
 
@@ -98,9 +99,33 @@ def _nbytes(values: Any) -> int:
 
 def register_missing_formulas() -> None:
     """Attention as the CPU runs it: torch's flop counter has no formula for it, and gets that of the others. Like them
-    it counts a causal mask as if all was computed."""
-    for direction in ("", "_backward"):
-        ours = getattr(_aten, f"_scaled_dot_product_flash_attention_for_cpu{direction}")
-        if ours not in flop_registry:
-            theirs = flop_registry[getattr(_aten, f"_scaled_dot_product_flash_attention{direction}")]
-            register_flop_formula(ours, get_raw=True)(theirs)
+    it counts a causal mask as if all was computed. And where that of torch (2.11) takes no grouped queries, all get one
+    that does."""
+    grouped = not _takes_groups()
+    for name, query in (("", 0), ("_backward", 1)):
+        ours = getattr(_aten, f"_scaled_dot_product_flash_attention_for_cpu{name}")
+        if ours in flop_registry:
+            continue
+        theirs = [getattr(_aten, f"_scaled_dot_product_{kind}_attention{name}") for kind in _KINDS]
+        if grouped:
+            flop_registry.update({each: _with_groups(flop_registry[each], query) for each in theirs})
+        register_flop_formula(ours, get_raw=True)(flop_registry[theirs[0]])
+
+
+def _takes_groups() -> bool:
+    try:
+        sdpa_flop_count((1, 2, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1))
+    except AssertionError:
+        return False
+    return True
+
+
+def _with_groups(formula: Callable[..., int], query: int) -> Callable[..., int]:
+    """Of attention: a key and a value count as if each query had its own. ``query``: its place."""
+
+    def count(*args: Any, **kwargs: Any) -> int:
+        heads = args[query].shape[1]
+        alike = [(x.shape[0], heads, *x.shape[2:]) for x in args[query + 1 : query + 3]]
+        return formula(*args[: query + 1], *alike, *args[query + 3 :], **kwargs)
+
+    return count
