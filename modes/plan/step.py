@@ -54,7 +54,7 @@ def plan_step(
     ...     model(torch.empty(10, 1000)).sum().backward()
     >>> plan = plan_step(step)
     >>> plan.peak_bytes, plan.by_category["parameters"], plan.by_category["gradients"]
-    (8080004, 4000000, 4000000)
+    (8040008, 4000000, 4000000)
     """
     hardware = device_named(device) if isinstance(device, str) else None
     claim = hardware.claim if hardware else device

@@ -27,6 +27,7 @@ class Unreadable(torch.Tensor):
             init: fills it in place, such as ``torch.nn.init.zeros_`` or ``lambda t: t.normal_(0, 0.02)``. By default
                 its memory stays as it is found, as that of ``torch.empty``.
 
+        >>> from lamina import FakeLikeTensor
         >>> fake = FakeLikeTensor.from_tensor(torch.ones(2, 3), "cuda")
         >>> fake.materialize("cpu", torch.nn.init.zeros_)
         tensor([[0., 0., 0.],
