@@ -252,9 +252,13 @@ def test_nested_modes_have_each_its_device_and_one_is_entered_once() -> None:
 
 
 def test_an_error_inside_leaves_the_mode() -> None:
-    with pytest.raises(ZeroDivisionError), FakeLikeMode("cuda"):
-        assert torch._C._only_lift_cpu_tensors()
-        raise ZeroDivisionError
+    def fail() -> None:
+        with FakeLikeMode("cuda"):
+            assert torch._C._only_lift_cpu_tensors()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert type(torch.ones(2)) is torch.Tensor
     assert not torch._C._only_lift_cpu_tensors()
 

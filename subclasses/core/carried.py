@@ -37,6 +37,7 @@ def device_under(cls: Any, first: torch.Tensor) -> torch.device:
 
 
 def _claim(wrapper: Any) -> torch.device:
+    """Where the first inner tensor claims to be; where C++ has the wrapper, if that claims nothing."""
     name = type(wrapper).declaration.inner[0].name
     held = getattr(wrapper, name)
     first = held[0] if isinstance(held, tuple) else held
