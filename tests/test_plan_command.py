@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from command_line import module_here
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from lamina.commands import app
 
