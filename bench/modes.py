@@ -6,46 +6,27 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import lamina
 from lamina.modes import DispatchLog, FunctionLog, MemoryLog, NanGuard, OpCounter
 
 from .budget import Budget
+from .peers import DISPATCH_MODE, FUNCTION_MODE, EmptyDispatchMode, EmptyFunctionMode
 from .tables import Table, budgets_table, interval, print_tables, spread
 from .timing import Measurement, Settings, Summary, TooNoisyError, Variant, describe_machine, measure
 from .trials import reason_of
 
-NO_MODE, EMPTY_DISPATCH, EMPTY_FUNCTION = "no mode", "empty dispatch mode", "empty function mode"
+NO_MODE = "no mode"
 SCHEMA = 1
 SIZE = 8  # so small that an operator is all dispatch
 AT_MOST = {"OpCounter": 1.5, "DispatchLog": 3.0}
-
-
-class EmptyDispatchMode(TorchDispatchMode):
-    """Calls the operator."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-class EmptyFunctionMode(TorchFunctionMode):
-    """Calls the function."""
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
 
 
 def _logged() -> DispatchLog:
@@ -65,8 +46,8 @@ class _Nowhere:
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     NO_MODE: nullcontext,
-    EMPTY_DISPATCH: EmptyDispatchMode,
-    EMPTY_FUNCTION: EmptyFunctionMode,
+    DISPATCH_MODE: EmptyDispatchMode,
+    FUNCTION_MODE: EmptyFunctionMode,
     "OpCounter": OpCounter,
     "OpCounter, costs": lambda: OpCounter(costs=True),
     "DispatchLog": _logged,
@@ -127,14 +108,14 @@ def _figure(op: str, mode: str, measured: Measurement) -> ModeFigure:
 
 def _base(mode: str) -> str:
     """The empty mode of the same kind."""
-    return EMPTY_FUNCTION if mode == "FunctionLog" else EMPTY_DISPATCH
+    return FUNCTION_MODE if mode == "FunctionLog" else DISPATCH_MODE
 
 
 def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
     """What was promised of the modes."""
     for figure in figures:
         if figure.mode in AT_MOST:
-            text = f"{figure.op}: {figure.mode} / {EMPTY_DISPATCH}"
+            text = f"{figure.op}: {figure.mode} / {DISPATCH_MODE}"
             yield Budget(text, figure.ratio, at_most=AT_MOST[figure.mode])
 
 
@@ -182,7 +163,7 @@ def tables(figures: Sequence[ModeFigure]) -> Iterator[Table]:
 
 def _cells(figure: ModeFigure) -> list[str]:
     if figure.time_ns is None or figure.ratio is None:
-        return ["", figure.refused or ""]
+        return ["", "too noisy"]  # why, and by how much, is among the gaps
     return [spread(figure.time_ns, 1e-3), interval(figure.ratio)]
 
 

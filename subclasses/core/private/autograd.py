@@ -36,7 +36,7 @@ def is_taking_gradient() -> bool:
     if node is None or node.name() != "torch::autograd::AccumulateGrad":
         return False
     with torch._C.DisableTorchFunction():  # reading ``grad`` would be a call for modes
-        return cast(Any, node).variable.grad is None  # type: ignore[no-any-return]
+        return cast(torch.Tensor, cast(Any, node).variable).grad is None
 
 
 def backward_context() -> contextvars.Context | None:
