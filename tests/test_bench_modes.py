@@ -18,7 +18,7 @@ def figures() -> list[modes.ModeFigure]:
 def test_every_mode_is_timed_on_every_operator(figures: list[modes.ModeFigure]) -> None:
     assert {(each.op, each.mode) for each in figures} == {(op, mode) for op in modes.cases() for mode in modes.MODES}
     assert all(each.time_ns and each.time_ns.median > 0 for each in figures)
-    empty = [each.ratio and each.ratio.median for each in figures if each.mode == modes.EMPTY_DISPATCH]
+    empty = [each.ratio and each.ratio.median for each in figures if each.mode == modes.DISPATCH_MODE]
     assert empty == [1.0] * len(modes.cases())
 
 
