@@ -58,13 +58,13 @@ class OpCounter(Tallied, WatchingDispatchMode):
         return self._costs
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        phase, op = current_phase(), joined(*name_of(func))
-        self.tally.add(phase, op)
+        phase, (name, overload) = current_phase(), name_of(func)
+        self.tally.add(phase, name, overload)
         if self._costs is None:
             return run(*args, **kwargs)
         path = module_path(makes_nodes=True)
         result = run(*args, **kwargs)
-        self._costs.add(Place(phase, path, op, dtype_of(args, result)), func, args, kwargs, result)
+        self._costs.add(Place(phase, path, joined(name, overload), dtype_of(args, result)), func, args, kwargs, result)
         return result
 
     def _begin(self) -> None:

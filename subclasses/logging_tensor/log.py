@@ -22,11 +22,11 @@ from .phase import current_phase
 from .record import Layer, OpRecord, Value, describe_call, describe_error, describe_result, joined, name_of
 from .scope import (
     LIVE,
+    THREAD,
     LogHandle,
     enter_scope,
     forks,
     hold,
-    is_muted,
     leave_scope,
     muted,
     register,
@@ -164,7 +164,7 @@ class Log(Tallied):
     ) -> T:
         """Returns ``run(*args, **kwargs)``, and records it as a call of ``func``; also when it raises. What sinks call
         is not recorded."""
-        if is_muted():
+        if THREAD.muted:
             return run(*args, **kwargs)
         name, overload = name_of(func)
         phase, path = current_phase(), module_path(makes_nodes=layer != "function")
@@ -206,8 +206,8 @@ class Log(Tallied):
         """Hands a record to all sinks."""
         if self._process != forks():
             return
-        with self._lock, muted():
-            self.tally.add(record.phase, record.op)
+        with self._lock:
+            self.tally.add(record.phase, record.name, record.overload)
             for outlet in self._outlets:
                 outlet.write(record)
 
@@ -251,6 +251,7 @@ class _Outlet:
     def write(self, record: OpRecord) -> None:
         if self.failed:
             return
+        before, THREAD.muted = THREAD.muted, True  # as muted() does; a scope would take 0.3 us more
         try:
             self.sink.write(record)
         except Exception as error:  # noqa: BLE001 - whatever an author's sink raises is told, and the run goes on
@@ -258,6 +259,8 @@ class _Outlet:
             self._refused = error if isinstance(error, OSError) else None
             text = f"{type(self.sink).__name__} raised {describe_error(error)}; the log goes on without it"
             warnings.warn(text, SinkWarning, stacklevel=5)
+        finally:
+            THREAD.muted = before
 
     def close(self) -> Exception | None:
         """What the sink raised, if that is news, or is an error at the end."""

@@ -92,8 +92,11 @@ def _running_modules() -> list[nn.Module]:
     """Innermost first, up to the autograd engine: what waits for a backward to end does not run."""
     modules: list[nn.Module] = []
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code is not _ENGINE:
-        if frame.f_code is _MODULE_CALL:
+    while frame is not None:
+        code = frame.f_code
+        if code is _ENGINE:
+            break
+        if code is _MODULE_CALL:
             module = frame.f_locals["self"]
             if not type(module).__module__.startswith("torch._dynamo"):  # torch.compile's wrapper adds no level
                 modules.append(module)

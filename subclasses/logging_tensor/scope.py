@@ -28,10 +28,13 @@ _scopes: contextvars.ContextVar[tuple[Log, ...]] = contextvars.ContextVar("lamin
 
 
 class _Thread(threading.local):
-    muted = False
+    """``muted``: sinks run in this thread; what they compute is not recorded."""
+
+    def __init__(self) -> None:
+        self.muted = False
 
 
-_thread = _Thread()
+THREAD = _Thread()
 _forks = [0]
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _forks.append(0))
@@ -59,7 +62,7 @@ torch.serialization.add_safe_globals([LogHandle])  # it is part of what a Loggin
 
 def active_log(handle: LogHandle | None = None) -> Log | None:
     """The log that gets what happens here, if any. None while a sink of a log runs in this thread."""
-    if not LIVE or _thread.muted:
+    if not LIVE or THREAD.muted:
         return None
     if handle is not None:
         return _registry.get(handle.token)
@@ -115,18 +118,14 @@ def unregister(token: str) -> None:
     _registry.pop(token, None)
 
 
-def is_muted() -> bool:
-    return _thread.muted
-
-
 class muted:  # noqa: N801 - reads as the scope that it is
-    """While sinks run: what they compute is not recorded."""
+    """While a sink runs: what it computes is not recorded."""
 
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = _thread.muted
-        _thread.muted = True
+        self._before = THREAD.muted
+        THREAD.muted = True
 
     def __exit__(self, *error: object) -> None:
-        _thread.muted = self._before
+        THREAD.muted = self._before

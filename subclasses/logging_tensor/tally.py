@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, get_args
 
-from .record import Phase
+from .record import Phase, joined
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,12 +18,12 @@ class Tally:
     """How often each operator was called in each phase. A call that failed is a call."""
 
     def __init__(self) -> None:
-        self._calls: Counter[tuple[Phase, str]] = Counter()
+        self._calls: Counter[tuple[Phase, str, str]] = Counter()
         self._lock = threading.Lock()  # autograd runs one thread for each device
 
-    def add(self, phase: Phase, op: str) -> None:
+    def add(self, phase: Phase, name: str, overload: str) -> None:
         with self._lock:
-            self._calls[phase, op] += 1
+            self._calls[phase, name, overload] += 1
 
     @property
     def total(self) -> int:
@@ -32,16 +32,16 @@ class Tally:
     @property
     def counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for (_, op), calls in self._calls.items():
-            counts[op] += calls
+        for (_, name, overload), calls in self._calls.items():
+            counts[joined(name, overload)] += calls
         return counts
 
     @property
     def by_phase(self) -> dict[Phase, Counter[str]]:
         """All three phases, also those without calls."""
         phases: dict[Phase, Counter[str]] = {phase: Counter() for phase in PHASES}
-        for (phase, op), calls in self._calls.items():
-            phases[phase][op] = calls
+        for (phase, name, overload), calls in self._calls.items():
+            phases[phase][joined(name, overload)] += calls
         return phases
 
     def to_json(self) -> dict[str, Any]:
