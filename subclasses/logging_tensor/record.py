@@ -225,11 +225,13 @@ _stride: Callable[[torch.Tensor], Any] = torch.Tensor.stride
 _error_args: Callable[[BaseException], tuple[Any, ...]] = BaseException.args.__get__  # type: ignore[attr-defined]
 
 
-@lru_cache(maxsize=8192)
-def _known_meta(
+def _told_meta(
     shape: torch.Size, dtype: torch.dtype, device: torch.device, stride: tuple[int, ...], kind: type
 ) -> TensorMeta:
     return TensorMeta(_sizes(shape), dtype, device, _sizes(stride), kind.__name__)
+
+
+_known_meta: Callable[..., TensorMeta] = lru_cache(maxsize=8192)(_told_meta)
 
 
 def _meta(tensor: torch.Tensor, kind: type) -> TensorMeta:
