@@ -35,26 +35,21 @@ from .compiler import (
     with_graph_observer,
 )
 from .dispatcher import (
-    added_key,
     all_keys,
     all_operator_names,
-    any_autocast,
     backend_count,
     bits_of_keys,
     call_without,
     computed_table,
     every_decision,
-    excluded_key,
     functionality_of,
     has_key,
     highest_key,
-    include_key,
     is_alias_key,
     keys_of,
     modes_on_stack,
     names_of_keys,
     operators_with,
-    pass_by,
     registrations,
     thread_keys,
     without_key,
@@ -80,6 +75,7 @@ from .fakes import (
     several_at_once,
     take_from_slot,
 )
+from .keys import added_key, any_autocast, excluded_key, include_key, pass_by
 from .modules import (
     drop_weak_weights,
     forward_hooks,
