@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # imported first while a name is gone, it would stay half made
 import torch.nn.functional as F
 from typer.testing import CliRunner
 
