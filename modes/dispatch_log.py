@@ -29,6 +29,7 @@ class DispatchLog(LogView, WatchingDispatchMode):
     def __init__(self, log: Log | None = None, *, decompose: bool = False) -> None:
         LogView.__init__(self, log)
         WatchingDispatchMode.__init__(self, decompose)
+        self._observe = self.log.observe
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return self.log.observe(func, run, args, kwargs, layer="dispatch")
+        return self._observe(func, run, args, kwargs, layer="dispatch")

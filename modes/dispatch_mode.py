@@ -34,8 +34,9 @@ class WatchingDispatchMode(Switch, TorchDispatchMode):
     ) -> Any:
         if getattr(func, "namespace", None) == "profiler":  # marks, no computation
             return func(*args, **(kwargs or {}))
-        run = partial(self._inside, func) if self._decompose and _is_opaque(func) else func
-        return self.see(func, run, args, kwargs or {})
+        if self._decompose and _is_opaque(func):
+            return self.see(func, partial(self._inside, func), args, kwargs or {})
+        return self.see(func, func, args, kwargs or {})
 
     def _inside(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         self._push()

@@ -146,6 +146,8 @@ def describe_result(result: Any) -> tuple[Value, ...]:
     if result is None:
         return ()
     kind = type(result)
+    if kind in _PLAIN:
+        return (_value(result, 0),)
     several = issubclass(kind, tuple) and kind is not torch.Size
     return describe(tuple.__iter__(result)) if several else (_value(result, 0),)
 
