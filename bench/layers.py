@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
 
 from ..conformance.subject import SubjectError
 from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, LARGE_ADD, Case
@@ -201,17 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _layers(options: Options, chosen: argparse.Namespace) -> int:
-    from .plot import write_plot
-    from .report import as_json, print_results
+    from . import plot, report
 
-    results = run(options, print_step)
-    if chosen.json:
-        print(as_json(results))
-    else:
-        print_results(results)
-    if chosen.plot:
-        write_plot(results, chosen.plot)
-    return REFUSED if results.refused() else 0
+    return _shown(run(options, print_step), chosen, report, plot)
 
 
 def _instructions(options: Options, chosen: argparse.Namespace) -> int:
@@ -223,17 +217,20 @@ def _instructions(options: Options, chosen: argparse.Namespace) -> int:
 
 
 def _anatomy(options: Options, chosen: argparse.Namespace) -> int:
+    from .anatomy import plot, report
     from .anatomy.bench import measured
-    from .anatomy.plot import write_plot
-    from .anatomy.report import as_json, print_results
 
-    results = measured(options, print_step)
+    return _shown(measured(options, print_step), chosen, report, plot)
+
+
+def _shown(results: Any, chosen: argparse.Namespace, report: ModuleType, plot: ModuleType) -> int:
+    """As tables or as JSON, by the module that knows the results, and as its picture. Returns the exit status."""
     if chosen.json:
-        print(as_json(results))
+        print(report.as_json(results))
     else:
-        print_results(results)
+        report.print_results(results)
     if chosen.plot:
-        write_plot(results, chosen.plot)
+        plot.write_plot(results, chosen.plot)
     return REFUSED if results.refused() else 0
 
 
