@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 
+from ..kept import INTERRUPTED, kept
 from .measuring import run, work
 from .options import Options, chosen_options, parse
 from .plot import write_plot
 from .report import as_json, print_results
 from .results import Results
-
-INTERRUPTED = 130
-"""The exit status of a shell's command that Ctrl-C ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,16 +30,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measured(options: Options) -> Results:
-    """Run with a progress bar on stderr where rich is installed; after Ctrl-C, what there is so far."""
-    found: list[Results] = []
-    try:
-        if find_spec("rich") is None:
-            return run(options, lambda doing: print(doing, file=sys.stderr), found.append)
-        from ..progress import progress_bar
-
-        with progress_bar(work(options), hidden=not sys.stderr.isatty(), with_left=True) as advance:
-            return run(options, lambda doing: advance(doing, 1), found.append)
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        return found[0]
+    """Run with a progress bar on stderr; after Ctrl-C, what there is so far."""
+    return kept(lambda advance, begun: run(options, lambda doing: advance(doing, 1), begun), work(options))
