@@ -162,3 +162,55 @@ def test_nothing_of_it_stays_behind() -> None:
 def test_autocast_of_a_device_without_a_known_policy_is_refused() -> None:
     with FakeLikeMode("xpu"), torch.autocast("xpu"), pytest.raises(lamina.UndecidedError, match="xpu"):
         ones(2, 2) @ ones(2, 2)
+
+
+REFUSED = pytest.raises(lamina.UndecidedError, match=r"autocast\(\"cpu\"\) is on, and outside FakeLikeMode")
+OUTSIDE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "mm": lambda x: x @ x,
+    "linear": lambda x: F.linear(x, x),
+    "conv2d": lambda x: F.conv2d(x[None, None], x[None, None]),
+    "softmax": lambda x: F.softmax(x, -1),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "add": lambda x: x + x,
+    "add_": lambda x: x.add_(1),
+    "logged": lambda x: lamina.LoggingTensor(x) @ x,
+    "foreach": lambda x: torch._foreach_add([x], 1),
+    "keyword": lambda x: torch.sum(input=x),
+}
+
+
+@pytest.mark.parametrize("grad", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_outside_the_mode_autocast_is_refused(name: str, grad: Any) -> None:
+    x = lamina.FakeLikeTensor.from_tensor(ones(4, 4))
+    with grad():
+        OUTSIDE[name](x)
+        for _ in range(2):  # what was seen before, too
+            with torch.autocast("cpu", dtype=LOW), REFUSED:
+                OUTSIDE[name](x)
+        OUTSIDE[name](x)
+
+
+def test_outside_the_mode_what_autocast_leaves_alone_goes_on() -> None:
+    x = lamina.FakeLikeTensor.from_tensor(ones(4, 4))
+    with torch.autocast("cpu", dtype=LOW):
+        assert x.view(2, 8).t().dtype is torch.float32
+        with torch.autocast("cpu", enabled=False):
+            assert (x @ x).dtype is torch.float32
+        far = lamina.FakeLikeTensor.from_tensor(x, "cuda")
+        assert (far @ far).dtype is torch.float32
+        with FakeLikeMode():
+            assert (x @ x).dtype is LOW
+            assert torch.cholesky_inverse(x).dtype is torch.float32
+        with REFUSED:
+            x @ x
+
+
+def test_outside_the_mode_a_compiled_step_under_autocast_is_refused() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=LOW):
+            return x @ x
+
+    x = lamina.FakeLikeTensor.from_tensor(ones(4, 4))
+    with pytest.raises(Exception, match=r"outside FakeLikeMode"):
+        torch.compile(step, backend="aot_eager", fullgraph=True)(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lamina import FakeLikeTensor
 from lamina.conformance import Status, check_subclass
 
-LIMITS = {"autocast_gives_the_dtype": "outside FakeLikeMode nothing tells a FakeLikeTensor that autocast is on"}
+LIMITS = {"autocast_gives_the_dtype": "outside FakeLikeMode autocast is refused"}
 
 
 def test_it_passes_all_checks_of_fakes_but_for_a_known_limit() -> None:

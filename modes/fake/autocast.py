@@ -3,7 +3,7 @@
 Autocast's kernels stand at keys of the tensors' backends, and those of carriers have none. Inside FakeLikeMode each
 call passes by a key that no backend uses; once autocast is seen to be on, kernels of ours stand there. Each asks what
 autocast does to its operator on the claimed device: that is observed, not written down (``modes/trace/autocast.py``).
-Outside the mode nothing tells a FakeLikeTensor that autocast is on: while torch asks it, autocast is off.
+Outside the mode autocast is refused (``subclasses/fake_like/autocast.py``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ...subclasses.core.private import (
     schema_of,
 )
 from ...subclasses.fake_like import FakeLikeTensor
+from ...subclasses.fake_like.autocast import KEY
 from ...subclasses.fake_like.errors import UndecidedError
 from ..trace.autocast import DEVICES, Policy, observed_policy
 from .outside import outside
 
-KEY = "AutocastIPU"
 _KEYS = {device: key for key, device in DEVICES.items()}
 _OTHERS = ("xpu", "mps", "mtia", "maia", "hpu", "xla")
 # Where float32 is asked for by calling another overload.

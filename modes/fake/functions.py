@@ -15,10 +15,11 @@ from torch.overrides import TorchFunctionMode
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.private import any_autocast, factory_functions, include_key
 from ...subclasses.fake_like import FakeLikeTensor
+from ...subclasses.fake_like.autocast import KEY
 from ...subclasses.fake_like.claims import device_of
 from ...subclasses.fake_like.errors import UndecidedError
 from .arrivals import is_number
-from .autocast import KEY, casting, is_on
+from .autocast import casting, is_on
 from .errors import RealTensorError
 
 _FACTORIES = factory_functions()

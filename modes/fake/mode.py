@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...subclasses.core.private import (
 )
 from ...subclasses.core.schema import facts_of
 from ...subclasses.fake_like import FakeLikeTensor
+from ...subclasses.fake_like.hot import replayed
 from .arrivals import Arrivals
 from .autocast import casting
 from .functions import Functions
@@ -30,7 +32,7 @@ META = torch.device("meta")
 _OURS = (FakeLikeTensor,)
 # What a call on ours alone consists of; lists of these, too.
 _USUAL = frozenset({FakeLikeTensor, int, float, bool, complex, type(None), str, torch.dtype, torch.memory_format})
-_answer = FakeLikeTensor.__torch_dispatch__
+_answer = partial(replayed, FakeLikeTensor)
 
 
 class FakeLikeMode(TorchDispatchMode):

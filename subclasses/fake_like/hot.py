@@ -9,11 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.boundary import dispatch
-from ..core.private import OpOverload, never_compile
+from ..core.private import OpOverload, inside_autocast, never_compile
+from .autocast import refuse_autocast
 from .cache import replays
 from .signature import UnknownError, UntellableError, Way, signature
 
 Ways = dict[OpOverload, "tuple[Way, Any] | None"]
+
+
+def answered(
+    cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """``replayed``, unless autocast would have to be followed, which takes FakeLikeMode."""
+    if inside_autocast():
+        refuse_autocast(cls, op, args, kwargs)
+    return replayed(cls, op, types, args, kwargs)
 
 
 def replayed(
@@ -46,4 +56,5 @@ def _by_table(cls: Any, op: OpOverload, types: tuple[type, ...], args: tuple[Any
     return dispatch(cls, op, types, args, kwargs)
 
 
+never_compile(answered)
 never_compile(replayed)

@@ -30,7 +30,7 @@ from .above import decide_by_claim, decided_above
 from .answer import answer_to
 from .claims import ANSWERS, device_of
 from .geometry import become
-from .hot import Ways, replayed
+from .hot import Ways, answered
 from .materials import Unreadable
 from .metadata import Metadata, metadata_of, recognize
 from .moves import Moves
@@ -72,7 +72,7 @@ never_compile(_unflattened)
 
 def _complete(cls: Any) -> None:
     cls._l_answers, cls._l_ways = {}, {}
-    cls.__torch_dispatch__ = classmethod(replayed)
+    cls.__torch_dispatch__ = classmethod(answered)
     cls.meta, cls.claim = _Carrier(), _Claim()
     cls.__tensor_unflatten__ = classmethod(_unflattened)
 

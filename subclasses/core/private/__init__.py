@@ -75,7 +75,15 @@ from .fakes import (
     several_at_once,
     take_from_slot,
 )
-from .keys import added_key, any_autocast, excluded_key, include_key, pass_by
+from .keys import (
+    added_key,
+    any_autocast,
+    autocast_of_caller,
+    excluded_key,
+    include_key,
+    inside_autocast,
+    pass_by,
+)
 from .modules import (
     drop_weak_weights,
     forward_hooks,
@@ -149,6 +157,7 @@ __all__ = [
     "any_autocast",
     "as_if_devices_were_there",
     "attention_order",
+    "autocast_of_caller",
     "backend_count",
     "backward_context",
     "backward_id",
@@ -183,6 +192,7 @@ __all__ = [
     "has_key",
     "highest_key",
     "include_key",
+    "inside_autocast",
     "int8_product",
     "is_alias",
     "is_alias_key",

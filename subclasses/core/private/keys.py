@@ -36,6 +36,20 @@ def include_key(name: str) -> None:
 any_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 
+def inside_autocast() -> bool:
+    """Whether this thread is in a scope of autocast, be it one that switches it off. 0.1 us."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting() > 0
+
+
+def autocast_of_caller(device: str, unless: str) -> bool:
+    """In ``__torch_dispatch__`` of a wrapper, where torch hides the keys above: whether autocast was on for a type of
+    device where the operator was called, and the key ``unless`` not included there."""
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
+        included = torch._C._dispatch_tls_is_dispatch_key_included(getattr(DispatchKey, unless))
+        return not included and torch.is_autocast_enabled(device)
+
+
 def excluded_key(name: str) -> Any:
     """A scope in which no call sees this key."""
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(DispatchKey, name)))
