@@ -68,6 +68,10 @@ def test_with_out_the_device_is_that_of_out() -> None:
         assert torch.arange(3, out=out, device="cuda").device == CUDA
         with pytest.raises(RuntimeError, match="does not match device of out"):
             torch.zeros(3, out=out, device="cpu")
+        drawn = torch.normal(2.0, 1.0, (3,), out=out, device="cuda")
+        assert drawn is out
+        with pytest.raises(RuntimeError, match="does not match device of out parameter"):
+            torch.normal(2.0, 1.0, (3,), out=out, device="cpu")
 
 
 def test_what_cpp_makes_like_a_fake_claims_what_the_fake_claims() -> None:

@@ -103,6 +103,12 @@ def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any
     return made
 
 
+def _draw(_: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """``normal`` of numbers makes a tensor, but never on a default device."""
+    out = kwargs.get("out")
+    return func(*args, **(kwargs if out is None else _agreeing(out, kwargs)))
+
+
 def _agreeing(out: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Without the device, which C++ would compare with that of the carrier."""
     device = kwargs.pop("device", None)
@@ -176,4 +182,4 @@ _HANDLER = Functions.__torch_function__.__code__
 _Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
 _SPECIAL: dict[Any, _Special] = dict.fromkeys(_FACTORIES, _make)
 _SPECIAL |= dict.fromkeys([getattr(torch.Tensor, name) for name in ("to", "cuda", "xpu", "mtia", "ipu")], _move)
-_SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, F.multi_head_attention_forward: _attend}
+_SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, torch.normal: _draw, F.multi_head_attention_forward: _attend}
