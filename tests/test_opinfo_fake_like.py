@@ -1,4 +1,4 @@
-"""FakeLikeTensor over PyTorch's own operator samples: the metadata of real execution, but for a short list of errors with reasons.
+"""FakeLikeTensor over PyTorch's own operator samples: metadata and errors of real execution, but for a short list.
 
 By default the first samples of each operator, in four dtypes and four variants; all of them with ``--all-samples``
 (100 000 cases, 5 minutes).
