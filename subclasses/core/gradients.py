@@ -16,6 +16,8 @@ from .fields import context_of, is_layer
 from .policy import Gradients
 from .private import gradient_hooks, never_compile
 
+_dynamo_traces = torch.compiler.is_dynamo_compiling  # 0.15 us less than ``is_compiling``, which holds for export, too
+
 
 class Layer(NamedTuple):
     """One level of wrapping: what is needed to put it on a gradient."""
@@ -86,6 +88,8 @@ class GradientHook:
             if type(held) is not cls:
                 return dressed(gradient, self.layers)  # type: ignore[no-any-return]
             held = getattr(held, name) if name else None
+        if type(held) is torch.Tensor and not _dynamo_traces():  # nearly always
+            return None
         if is_layer(held) or torch.compiler.is_compiling():
             return dressed(gradient, self.layers)  # type: ignore[no-any-return]
         return None

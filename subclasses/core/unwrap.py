@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 from .errors import LayoutError
 from .geometry import carry_bits, match_bits, match_geometry
 from .gradients import keep_gradient
-from .private import backward_id, call_of, is_taking_gradient, outside_inference_mode, share_storage, with_math_bits
+from .private import call_of, is_taking_gradient, outside_inference_mode, share_storage, with_math_bits
 from .schema import Argument, Kind, OpFacts, Result, value_of
 
 _DETACH = torch.ops.aten.detach.default
@@ -100,7 +100,7 @@ def _detach(view: Runner) -> Runner:
     hook that detaches its gradient has: at least its arguments and a name.)"""
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if backward_id() != -1 and getrefcount(args[0]) <= _HELD_BY_TORCH and is_taking_gradient():
+        if getrefcount(args[0]) <= _HELD_BY_TORCH and is_taking_gradient():
             return args[0]
         return view(args, kwargs)
 

@@ -30,13 +30,21 @@ def running_node() -> str | None:
     return None if node is None else str(node.name()).rpartition("::")[2]
 
 
+_node: Callable[[], Any] = torch._C._current_autograd_node
+_ACCUMULATE: Any = torch._C._functions.AccumulateGrad
+_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+
+
 def is_taking_gradient() -> bool:
-    """Whether autograd is at the node that makes a gradient the ``grad`` of a leaf, which has none yet."""
-    node = torch._C._current_autograd_node()
-    if node is None or node.name() != "torch::autograd::AccumulateGrad":
+    """Whether autograd is at the node that makes a gradient the ``grad`` of a leaf, which has none yet. 0.4 us there,
+    0.1 elsewhere."""
+    node = _node()
+    if type(node) is not _ACCUMULATE:
         return False
+    if not _function_modes():
+        return cast(bool, node.variable.grad is None)
     with torch._C.DisableTorchFunction():  # reading ``grad`` would be a call for modes
-        return cast(torch.Tensor, cast(Any, node).variable).grad is None
+        return cast(bool, node.variable.grad is None)
 
 
 def backward_context() -> contextvars.Context | None:
