@@ -14,6 +14,7 @@ from ..core.unwrap import counting_versions, where_views_work
 from .cache import replays
 from .checks import check
 from .geometry import follow
+from .kernels import refusal
 from .oracle import META as _NOWHERE
 from .oracle import Oracle, claim_of
 from .plan import Build, Plan, Run, places_in, plan_of
@@ -62,7 +63,10 @@ def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, A
             result = oracle.compute(facts.op, given, named)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is raised
         # By no name of this frame, which the traceback holds: it would hold the error, and with it the operands.
-        raise translated(facts.op, error, _fakes_in(cls, args, kwargs))  # noqa: B904
+        raise refusal(facts, args, kwargs) or translated(facts.op, error, _fakes_in(cls, args, kwargs))  # noqa: B904
+    refused = refusal(facts, args, kwargs, result)
+    if refused is not None:
+        raise refused
     for tensor in tensors_in(result):
         if tensor.layout is not torch.strided:
             raise LayoutError(cls, "meta", tensor.layout)
