@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,56 @@ def test_pickle_and_checkpoints(tmp_path: Path) -> None:
     assert isinstance(saved["p"], nn.Parameter)
     assert saved["p"].requires_grad
     assert (tmp_path / "x.pt").stat().st_size < 5000
+
+
+def _through_pickle(graph: Any) -> Any:
+    return pickle.loads(pickle.dumps(graph))
+
+
+def _through_torch(graph: Any, **options: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(graph, file)
+    file.seek(0)
+    return torch.load(file, **options)
+
+
+WAYS = {
+    "pickle": _through_pickle,
+    "torch, weights only": partial(_through_torch, weights_only=True),
+    "torch, anything": partial(_through_torch, weights_only=False),
+    "copy": lambda graph: {name: copy.copy(tensor) for name, tensor in graph.items()},
+    "deepcopy": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_shares_a_storage_does_so_in_a_copy_and_in_what_is_loaded(way: str) -> None:
+    module = nn.Linear(4, 4, bias=False)
+    module.weight = nn.Parameter(fake(4, 4))
+    module.register_parameter("tied", module.weight)
+    module.register_parameter("also", nn.Parameter(module.weight.detach()))
+    module.register_buffer("row", module.weight.detach()[1])
+    module.register_buffer("own", fake(2, 8))
+    if way == "copy":
+        graph = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+    else:
+        graph = dict(module.state_dict())
+    got = WAYS[way](graph)
+    assert [name for name, each in got.items() if shares(each, got["weight"])] == ["weight", "tied", "also", "row"]
+    assert shares(got["weight"], graph["weight"]) == (way == "copy")  # as of plain tensors
+    assert all(got[name].metadata is graph[name].metadata for name in graph)
+    assert got["own"].untyped_storage().nbytes() == 64
+    assert got["row"].untyped_storage().nbytes() == 64
+    got["weight"].detach().add_(1)
+    assert (got["row"] @ got["weight"]).shape == (4,)
+
+
+def test_a_view_that_is_pickled_alone_keeps_the_size_of_its_storage() -> None:
+    row = fake(4, 4)[1]
+    loaded = pickle.loads(pickle.dumps(row))
+    assert (loaded.untyped_storage().nbytes(), loaded.storage_offset()) == (64, 4)
+    assert not shares(loaded, row)
+    assert not shares(loaded, pickle.loads(pickle.dumps(row)))
 
 
 def test_results_of_one_storage_share_it() -> None:

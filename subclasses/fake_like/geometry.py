@@ -10,6 +10,7 @@ import torch
 from ..core.private import below_python, set_conj, set_neg
 from .metadata import Metadata, metadata_of
 from .plan import Args, Place
+from .storages import Storage
 
 
 def follow(places: Sequence[Place], fake: Any, args: Args, kwargs: dict[str, Any]) -> bool:
@@ -26,7 +27,7 @@ def follow(places: Sequence[Place], fake: Any, args: Args, kwargs: dict[str, Any
     return changed
 
 
-def become(own: Any, other: torch.Tensor, metadata: Metadata) -> None:
+def become(own: Any, other: torch.Tensor | Storage, metadata: Metadata) -> None:
     """Gives ``own`` such metadata, in the storage of ``other``."""
     with below_python(), torch.no_grad():
         torch.ops.aten.set_.source_Storage_storage_offset(

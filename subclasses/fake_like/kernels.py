@@ -24,7 +24,8 @@ _MOST = 4096  # calls on smaller tensors that are remembered
 
 _OF_DTYPES = re.compile(
     r"not (?:yet )?(?:implemented|supported|support|intended to support)|does ?n['o]t support|only supports? |"
-    r"unsupported dtype|can't be cast|may not be a boolean|Could not run 'aten::|Expected both inputs to be|handles only|to be non-complex",
+    r"unsupported dtype|can't be cast|may not be a boolean|Could not run 'aten::|Expected both inputs to be|"
+    r"handles only|to be non-complex",
     re.IGNORECASE,
 )
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)

@@ -37,6 +37,7 @@ from .moves import Moves
 from .oracle import carrier_of
 from .plan import Run
 from .signature import Way
+from .storages import Storage, storage_of
 
 META = torch.device("meta")
 
@@ -189,7 +190,9 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuilt, (type(self), self.metadata, self.requires_grad, extras(self))
+        """What shares a storage does so in a copy (``copy.copy``: with the original), and in what one pickle gives."""
+        storage = None if self._l_metadata is None else storage_of(self)
+        return _rebuilt, (type(self), self.metadata, self.requires_grad, extras(self), storage)
 
     @property
     def metadata(self) -> Metadata:
@@ -222,9 +225,13 @@ def builder(cls: Any, metadata: Metadata) -> Run:
     return made_with_bits if metadata.conj or metadata.neg else made
 
 
-def _rebuilt(cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict[str, Any]) -> FakeLikeTensor:
-    """The inverse of ``__reduce_ex__``. As those of torch's meta tensors, storages are not shared then."""
+def _rebuilt(
+    cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict[str, Any], storage: Storage | None = None
+) -> FakeLikeTensor:
+    """The inverse of ``__reduce_ex__``."""
     fake = fake_of(metadata, cls)
+    if storage is not None:
+        become(fake, storage, metadata)
     fake.requires_grad_(requires_grad)
     vars(fake).update(attributes)
     return fake
