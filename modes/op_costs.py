@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
-
-from torch.utils.flop_counter import flop_registry
 
 from ..subclasses.core.fields import leaf_tensors, tensors_in
 from ..subclasses.core.private import OpOverload, strided_parts
+from ..subclasses.interop.quiet import quiet_import
 from ..subclasses.logging_tensor.record import Phase
 
 
@@ -95,8 +95,14 @@ def dtype_of(args: Sequence[Any], result: Any) -> str | None:
     return None if first is None else str(first.dtype).removeprefix("torch.")
 
 
+@cache
+def flop_counter() -> Any:
+    """``torch.utils.flop_counter``, imported where something is counted: it logs a line where there is no Triton."""
+    return quiet_import("torch.utils.flop_counter")
+
+
 def _flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int | None:
-    formula: Callable[..., int] | None = flop_registry.get(getattr(func, "overloadpacket", func))
+    formula: Callable[..., int] | None = flop_counter().flop_registry.get(getattr(func, "overloadpacket", func))
     if formula is None or not isinstance(func, OpOverload):
         return None
     return int(formula(*args, **kwargs, out_val=result))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -47,6 +49,20 @@ def test_a_wrapper_counts_once_and_its_bytes_are_those_that_it_holds() -> None:
             F.linear(x, wrapped)
         assert counter.costs.total.flops == 2 * 3 * 5 * 7
         assert counter.costs.by("op")["aten::mm"].nbytes == x.nbytes + nbytes + 4 * 3 * 7
+
+
+def test_torchs_flop_counter_is_loaded_where_something_is_counted() -> None:
+    """Its import logs a line where there is no Triton: not in ``import lamina``, and not where costs are asked for."""
+    script = """
+import sys, torch, lamina, lamina.bench.modes
+assert "torch.utils.flop_counter" not in sys.modules
+with lamina.modes.OpCounter(costs=True) as counter:
+    torch.ones(2, 2) @ torch.ones(2, 2)
+assert counter.costs.total.flops == 2 * 2 * 2 * 2
+assert "torch.utils.flop_counter" in sys.modules
+"""
+    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert told.stderr == ""
 
 
 def test_what_is_written_in_place_counts_once() -> None:

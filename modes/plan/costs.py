@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.flop_counter import flop_registry, register_flop_formula, sdpa_flop_count
 
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.schema import Kind, OpFacts, value_of
-from ..op_costs import OpCosts, Place
+from ..op_costs import OpCosts, Place, flop_counter
 from .devices import Device
 from .ledger import Step, leaves
 
@@ -101,20 +100,20 @@ def register_missing_formulas() -> None:
     """Attention as the CPU runs it: torch's flop counter has no formula for it, and gets that of the others. Like them
     it counts a causal mask as if all was computed. And where that of torch (2.11) takes no grouped queries, all get one
     that does."""
-    grouped = not _takes_groups()
+    torchs, grouped = flop_counter(), not _takes_groups()
     for name, query in (("", 0), ("_backward", 1)):
         ours = getattr(_aten, f"_scaled_dot_product_flash_attention_for_cpu{name}")
-        if ours in flop_registry:
+        if ours in torchs.flop_registry:
             continue
         theirs = [getattr(_aten, f"_scaled_dot_product_{kind}_attention{name}") for kind in _KINDS]
         if grouped:
-            flop_registry.update({each: _with_groups(flop_registry[each], query) for each in theirs})
-        register_flop_formula(ours, get_raw=True)(flop_registry[theirs[0]])
+            torchs.flop_registry.update({each: _with_groups(torchs.flop_registry[each], query) for each in theirs})
+        torchs.register_flop_formula(ours, get_raw=True)(torchs.flop_registry[theirs[0]])
 
 
 def _takes_groups() -> bool:
     try:
-        sdpa_flop_count((1, 2, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1))
+        flop_counter().sdpa_flop_count((1, 2, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1))
     except AssertionError:
         return False
     return True

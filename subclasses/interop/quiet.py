@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-# torchao logs each kernel library that this machine can't load, and torch that torchao registers an Enum.
-_TALKATIVE = ("torchao", "torch.utils._pytree")
+# torchao logs each kernel library that this machine can't load, torch that torchao registers an Enum, and its flop
+# counter that it won't count Triton's kernels where there is no Triton.
+_TALKATIVE = ("torchao", "torch.utils._pytree", "torch.utils.flop_counter")
 
 
 def quiet_import(name: str) -> ModuleType:
