@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -36,6 +38,12 @@ _ADVICE = {
 }
 _READERS = ("tolist", "numpy", "to_plain", "apply_")
 _READ = "There is nothing to read: .materialize(device, init) makes a real tensor of the same metadata."
+_OPTIMIZERS = {
+    torch.optim.ASGD.__init__.__code__.co_filename: "ASGD chooses by its step, which it keeps on the device, how to "
+    "average. With capturable=True, which it takes on CUDA, it doesn't (and has two temporaries more).",
+    torch.optim.LBFGS.__init__.__code__.co_filename: "LBFGS decides by the loss how often it calls the closure: no "
+    "plan would hold for the next step. Plan the closure, forward and backward, by itself.",
+}
 _NUMBERS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "allclose")
 
 
@@ -48,8 +56,18 @@ def without_values(op: object, tensors: Iterable[Any]) -> DataDependentError:
     elif name in _ADVICE:
         advice = _ADVICE[name]
     else:
-        advice = _VALUE if name in _NUMBERS else _SHAPE + "pad to it."
+        advice = (_of_optimizer() or _VALUE) if name in _NUMBERS else _SHAPE + "pad to it."
     return DataDependentError(op, operands, call_site(), advice)
+
+
+def _of_optimizer() -> str | None:
+    """What to do, if it is one of torch's optimizers that reads a number."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename in _OPTIMIZERS:
+            return _OPTIMIZERS[frame.f_code.co_filename]
+        frame = frame.f_back
+    return None
 
 
 def translated(op: OpOverload, error: Exception, tensors: Sequence[Any]) -> Exception:
