@@ -1,4 +1,4 @@
-"""Attention, recurrent layers and the encoder's fast path: as the claimed device would, or refused."""
+"""Attention, recurrent cells and the encoder's fast path: as the claimed device would, or refused."""
 
 from __future__ import annotations
 
@@ -207,14 +207,6 @@ def test_plain_meta_tensors_attend_as_ever() -> None:
     out = F.scaled_dot_product_attention(q, q, q)
     assert type(out) is torch.Tensor
     out.sum().backward()
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
-@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")  # nn.LSTM asks, on a claim of cuda
-def test_recurrent_layers_are_refused(device: str, layer: type[nn.Module]) -> None:
-    with FakeLikeMode(device), pytest.raises(lamina.UndecidedError, match="RNNCell"):
-        layer(4, 5)(torch.ones(3, 2, 4))
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell])

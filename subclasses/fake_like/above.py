@@ -17,6 +17,7 @@ from ..core.fields import tensors_in
 from ..core.private import OpOverload, composite_kernel
 from .attention import attend, call_of
 from .errors import UndecidedError
+from .recurrent import CELLS, is_one_kernel, run_on_cpu
 from .refusals import without_values
 
 Decide = Callable[..., Any]
@@ -27,14 +28,37 @@ def _attention(run: Decide, device: torch.device, args: Sequence[Any], kwargs: M
     return attend(call_of(*args, **kwargs), partial(run, *args, **kwargs))
 
 
-def _recurrent(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+_RECURRENT = (
+    "a recurrent layer on {}: its library runs all its steps in one kernel, and what that saves for the backward is "
+    "known to the library alone (torch's own metadata say 0 bytes). So it isn't planned. A loop over nn.RNNCell is."
+)
+_ONE_KERNEL = (
+    "an LSTM layer on the CPU: oneDNN runs all its steps in one kernel, and what that saves for the backward is known "
+    "to oneDNN alone (torch's own metadata say 0 bytes). Plan it without, torch.backends.mkldnn.enabled = False, and "
+    "run it so; or a loop over nn.LSTMCell."
+)
+_PACKED = "a recurrent layer over a packed sequence: how many rows each step has is a value, and there are none."
+
+
+def _recurrent(kind: str) -> Decide:
+    def decide(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if device.type == "meta":
+            return run(*args, **kwargs)
+        if device.type != "cpu":
+            raise UndecidedError(_RECURRENT.format(device))
+        given, state, *rest = args
+        states = state if kind == "lstm" else [state]
+        if is_one_kernel(kind, given, states):
+            raise UndecidedError(_ONE_KERNEL)
+        return run_on_cpu(kind, given, states, *rest, **kwargs)
+
+    return decide
+
+
+def _packed(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if device.type == "meta":
         return run(*args, **kwargs)
-    raise UndecidedError(
-        f"a recurrent layer on {device}: cuDNN and oneDNN run all its steps in one kernel, and what that saves for the "
-        "backward is known to the library alone; without them the CPU multiplies a whole sequence at once. So it isn't "
-        "planned. A loop over nn.RNNCell is; on the CPU, over nn.LSTMCell or nn.GRUCell, too."
-    )
+    raise UndecidedError(_PACKED)
 
 
 def _cell(run: Decide, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -61,9 +85,8 @@ DECISIONS: dict[str, Decide] = {
     "lstm_cell": _cell,
     "gru_cell": _cell,
 }
-DECISIONS |= {
-    f"{kind}.{given}": _recurrent for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for given in ("input", "data")
-}
+DECISIONS |= {f"{kind}.input": _recurrent(kind) for kind in CELLS}
+DECISIONS |= {f"{kind}.data": _packed for kind in CELLS}
 
 _library = Library("aten", "IMPL")
 

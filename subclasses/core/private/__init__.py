@@ -60,6 +60,7 @@ from .fake_errors import (
     UnsupportedOperatorException,
     deterministic,
     devices_that_differ,
+    lowers_precision_in_mkldnn,
     mkldnn_enabled,
     quietly,
 )
@@ -204,6 +205,7 @@ __all__ = [
     "keys_of",
     "lacking",
     "load_hooks",
+    "lowers_precision_in_mkldnn",
     "make_wrapper",
     "map_nested",
     "mark_dynamic",
