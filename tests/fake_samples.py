@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from lamina import DataDependentError, FakeLikeTensor
 from lamina.conformance.sweep import Operator
 from lamina.conformance.sweep.run import _quiet
-from lamina.conformance.sweep.samples import Arguments, Case, cases, error_cases
+from lamina.conformance.sweep.samples import Arguments, Case, _samples, cases, error_cases
 from lamina.conformance.sweep.trial import Run, call
 from lamina.modes import FakeLikeMode
 
@@ -155,6 +155,44 @@ def compare_errors(ops: Sequence[Operator]) -> tuple[int, list[str]]:
                 )
                 others.append(f"{case.name} #{case.index}: {detail}")
     return same, others
+
+
+def compare_dtypes(ops: Sequence[Operator], dtypes: Sequence[torch.dtype] = DTYPES) -> tuple[int, list[str]]:
+    """The first sample of each operator in dtypes that it doesn't have on the CPU. How many are refused by the real run
+    and by the fake one; and those that only the real run refuses, as text."""
+    both, others = 0, []
+    with _quiet():
+        for case in _without_kernel(ops, dtypes):
+            try:
+                given, fakes = case.fresh_arguments(False), case.fresh_arguments(False)
+            except Exception:  # noqa: BLE001 - a sample that can't be copied
+                continue
+            if not any(t.dtype is case.dtype and metadata(t) != "not strided" for t in given.tensors()):
+                continue
+            expected = _error_of(case, given)
+            if expected is None:
+                continue
+            fakes = fakes.map(Faker())
+            with FakeLikeMode("cpu"):
+                got = _error_of(case, fakes)
+            if got is None or isinstance(got, DataDependentError):
+                others.append(f"{case.name} {case.dtype_name}: {type(expected).__name__}: {str(expected)[:110]}")
+            else:
+                both += 1
+    return both, others
+
+
+def _without_kernel(ops: Sequence[Operator], dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
+    for op in ops:
+        for dtype in dtypes:
+            if dtype in op.supported_dtypes("cpu"):
+                continue
+            try:
+                samples = _samples(op, dtype, 1)
+            except Exception:  # noqa: BLE001 - it can't make any of this dtype
+                continue
+            for sample in samples:
+                yield Case(op, "function", dtype, 0, sample)
 
 
 def _error_of(case: Case, arguments: Arguments) -> Exception | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..core.fields import tensors_in
-from ..core.private import below_python, excluded_key, map_nested
+from ..core.private import below_python, excluded_key, has_kernel, map_nested
 from ..core.schema import Kind, OpFacts
 
 SMALL = 1 << 14  # elements, of all arguments and results
@@ -34,6 +34,9 @@ _TRUSTING = re.compile(
     r"lu_solve|ldl_solve|lu_unpack|packed_sequence|pack|quant|sparse|nested|mkldnn|onednn|set_|resize"
 )
 _UNKNOWN = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+
+# Where there is something to run.
+_KERNELS = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
 
 _taken: set[Hashable] = set()
 
@@ -102,7 +105,7 @@ def _is_askable(facts: OpFacts) -> bool:
     op = facts.op
     if op.namespace != "aten" or Kind.VIEW in facts.kinds or torch.Tag.inplace_view in op.tags:
         return False
-    draws = torch.Tag.nondeterministic_seeded in op.tags
+    draws = torch.Tag.nondeterministic_seeded in op.tags and any(has_kernel(op, key) for key in _KERNELS)
     if draws and not any(argument.name == "generator" for argument in facts.arguments):
         return False
     return bool(facts.results or facts.written) and not _TRUSTING.search(op.name())
