@@ -12,10 +12,10 @@ import torch
 
 from .codec import decoded, encoded
 from .errors import GeometryError
-from .fields import context_of, inner_tensors, is_wrapper, map_inner, same_structure
+from .fields import context_of, inner_tensors, is_sole_holder, is_wrapper, map_inner, same_structure
 from .plain import decoding
 from .policy import Gradients
-from .private import OpOverload
+from .private import OpOverload, is_taking_gradient
 from .rules import RuleBook
 from .schema import facts_of
 
@@ -24,6 +24,13 @@ aten = torch.ops.aten
 
 def _same_op(op: OpOverload, self: Any) -> Any:
     return map_inner(self, op)
+
+
+def _detach(op: OpOverload, self: Any) -> Any:
+    """By which autograd puts a gradient that nobody else holds into a leaf's ``grad``: a copy of it, where somebody
+    else holds what is in it."""
+    taken = type(self).gradients is Gradients.SAME and is_taking_gradient()
+    return map_inner(self, aten.clone.default if taken and not is_sole_holder(self) else op)
 
 
 def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:
@@ -147,7 +154,8 @@ def structural_rules(owner: str) -> RuleBook:
     """The rule book of the base class."""
     book = RuleBook(owner)
     for function, *keys in (
-        (_same_op, aten.detach.default, aten.alias.default, aten.lift_fresh.default),
+        (_same_op, aten.alias.default, aten.lift_fresh.default),
+        (_detach, aten.detach.default),
         (_clone, aten.clone.default),
         (_as_strided, aten.as_strided.default),
         (_to_copy, aten._to_copy.default),

@@ -15,13 +15,22 @@ import torch
 from torch.autograd.graph import increment_version
 
 from .errors import LayoutError
+from .fields import SOLE, is_sole_holder, is_wrapper
 from .geometry import carry_bits, match_bits, match_geometry
 from .gradients import keep_gradient
 from .private import call_of, is_taking_gradient, outside_inference_mode, share_storage, with_math_bits
 from .schema import Argument, Kind, OpFacts, Result, value_of
 
 _DETACH = torch.ops.aten.detach.default
-_HELD_BY_TORCH = 3  # references to an argument that C++ made: torch's own list, the arguments, and the question's
+
+
+def _asked(args: tuple[Any, ...]) -> int:
+    return getrefcount(args[0])
+
+
+# What a count says of an argument that only torch holds: torch's own hold, and, as this Python counts them, those of
+# the arguments and of the question. A hook that detaches its gradient has at least one more: its arguments, or a name.
+_HELD_BY_TORCH = 1 + _asked((object(),))
 
 # Bound here: an attribute of torch costs 25 ns more, in each view.
 _inference_mode_is_on = torch.is_inference_mode_enabled
@@ -61,7 +70,7 @@ def unwrapping(cls: Any, facts: OpFacts) -> Runner:
     positions = tuple(a.index for a in facts.tensors)
     if facts.flat and positions == (0,) and facts.results[0].view_of:
         view = _view(cls, facts)
-        return _detach(view) if facts.op is _DETACH else view
+        return _detach(cls, view) if facts.op is _DETACH else view
     if facts.flat and facts.keeps_math_bits and positions == (0,):
         return _one(cls, facts)
     if facts.flat and facts.keeps_math_bits and positions == (0, 1):
@@ -94,17 +103,24 @@ def _view(cls: Any, facts: OpFacts) -> Runner:
     return run
 
 
-def _detach(view: Runner) -> Runner:
+def _detach(cls: Any, view: Runner) -> Runner:
     """Autograd puts a gradient that only it holds into a leaf's ``grad`` by detaching it. In a compiled step that is a
-    third of what a wrapped parameter costs, and the gradient itself does as well: nobody has another hold of it. (A
-    hook that detaches its gradient has: at least its arguments and a name.)"""
+    third of what a wrapped parameter costs, and the gradient itself does as well: nobody has another hold of it. Where
+    the tensor in it is somebody else's, too, ``grad`` gets a copy: torch looks at the wrapper alone."""
+    inner_of, rewrap = _reader(cls), cls._generated.rewrap
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if getrefcount(args[0]) <= _HELD_BY_TORCH and is_taking_gradient():
+        if getrefcount(args[0]) > _HELD_BY_TORCH or not is_taking_gradient():
+            return view(args, kwargs)
+        if getrefcount(inner_of(args[0])) == SOLE and _is_sole(inner_of(args[0])):
             return args[0]
-        return view(args, kwargs)
+        return rewrap(cls, args[0], inner_of(args[0]).clone())
 
     return run
+
+
+def _is_sole(inner: torch.Tensor) -> bool:
+    return type(inner) is torch.Tensor or not is_wrapper(inner) or is_sole_holder(inner)
 
 
 def _one(cls: Any, facts: OpFacts) -> Runner:
