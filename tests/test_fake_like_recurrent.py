@@ -1,4 +1,4 @@
-"""Recurrent layers that claim the CPU: call for call what the real CPU does without oneDNN, or refused."""
+"""Recurrent layers that claim the CPU: call for call what the real CPU does, by oneDNN and without it, or refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 import lamina
 from lamina import FakeLikeTensor
 from lamina.modes import DispatchLog, FakeLikeMode
-from lamina.subclasses.fake_like import UndecidedError
+from lamina.subclasses.fake_like import UndecidedError, recurrent
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -29,9 +29,9 @@ def known(tensor: torch.Tensor | None) -> Any:
 
 
 @contextmanager
-def without_onednn(kind: str) -> Iterator[None]:
+def onednn(on: bool) -> Iterator[None]:
     before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = before and kind != "LSTM"
+    torch.backends.mkldnn.enabled = on
     try:
         yield
     finally:
@@ -55,7 +55,7 @@ def run(module: nn.Module, *inputs: Any) -> dict[str, Any]:
         "results": [(known(each), type(each.grad_fn).__name__, each._is_view()) for each in out],
         "saved": saved,
         "gradients": [known(each.grad) for each in (*module.parameters(), *tensors(inputs))],
-        "ops": [record.op for record in log.records if "detach" not in record.op],
+        "ops": [record.op.replace("new_zeros", "zeros") for record in log.records if "detach" not in record.op],
     }
 
 
@@ -69,22 +69,35 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "projected": {"proj_size": 2, "num_layers": 2, "bidirectional": True},
 }
 ONLY = {"relu": "RNN", "projected": "LSTM"}
-CASES = [(kind, name) for kind in ("LSTM", "GRU", "RNN") for name in OPTIONS if ONLY.get(name, kind) == kind]
+Ran = tuple[torch.dtype, bool, bool]  # dtype, in training, with gradients
+USUAL: list[Ran] = [(torch.float32, True, True), (torch.float32, False, False)]
+ALL: list[Ran] = [
+    *USUAL,
+    (torch.float32, False, True),
+    (torch.float64, False, True),
+    (torch.bfloat16, True, True),
+    (torch.float16, True, False),
+]
+CASES = [
+    (kind, name, on, ran)
+    for kind, switch in (("LSTM", (True, False)), ("GRU", (True,)), ("RNN", (True,)))
+    for name in OPTIONS
+    for on in switch
+    for ran in (ALL if name == "deep" else USUAL)
+    if ONLY.get(name, kind) == kind
+]
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-@pytest.mark.parametrize(
-    ("dtype", "training", "gradients"),
-    [(torch.float32, True, True), (torch.float64, False, True), (torch.bfloat16, True, False)],
-)
-def test_a_layer_is_call_for_call_that_of_the_cpu(
-    kind: str, name: str, dtype: torch.dtype, training: bool, gradients: bool
-) -> None:
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(("kind", "name", "on", "ran"), CASES)
+def test_a_layer_is_call_for_call_that_of_the_cpu(kind: str, name: str, on: bool, ran: Ran) -> None:
+    dtype, training, gradients = ran
+
     def layer() -> nn.Module:
         return getattr(nn, kind)(3, 4, **OPTIONS[name], dtype=dtype).train(training)
 
     real = torch.ones(5, 2, 3, dtype=dtype, requires_grad=gradients)
-    with without_onednn(kind), torch.set_grad_enabled(gradients):
+    with onednn(on), torch.set_grad_enabled(gradients):
         expected = run(layer(), real)
         with FakeLikeMode("cpu"):
             module = layer()
@@ -105,7 +118,7 @@ def test_a_state_may_be_given_and_a_batch_be_missing(kind: str) -> None:
         return [known(each) for each in (*out, state.grad)]
 
     for batch in ((), (2,)):
-        with without_onednn(kind):
+        with onednn(kind != "LSTM"):
             expected = results(batch)
             with FakeLikeMode("cpu"):
                 assert results(batch) == expected
@@ -128,12 +141,39 @@ def test_what_a_library_does_is_refused() -> None:
         for kind in ("LSTM", "GRU", "RNN"):
             with FakeLikeMode(device), pytest.raises(UndecidedError, match=f"a recurrent layer on {device}:0.*0 bytes"):
                 getattr(nn, kind)(3, 4)(torch.ones(5, 2, 3))
-    for dtype in (torch.float32, torch.bfloat16):
-        with DispatchLog() as log, torch.no_grad():
-            nn.LSTM(3, 4, dtype=dtype)(torch.ones(5, 2, 3, dtype=dtype))
-        if any("mkldnn_rnn_layer" in record.op for record in log.records):
-            with FakeLikeMode("cpu"), pytest.raises(UndecidedError, match=r"oneDNN.*mkldnn\.enabled = False"):
-                nn.LSTM(3, 4, dtype=dtype)(torch.ones(5, 2, 3, dtype=dtype))
+
+
+def runs_in_onednn() -> bool:
+    with DispatchLog() as log, torch.no_grad():
+        nn.LSTM(3, 4)(torch.ones(5, 2, 3))
+    return any("mkldnn_rnn_layer" in record.op for record in log.records)
+
+
+@pytest.mark.parametrize(("steps", "batch", "width"), [(1, 1, 5), (7, 3, 20), (40, 8, 64), (33, 5, 100)])
+def test_what_onednn_keeps_for_the_backward(steps: int, batch: int, width: int) -> None:
+    if not runs_in_onednn():
+        pytest.skip("this build does it without oneDNN")
+    real = torch.ones(steps, batch, width, requires_grad=True)
+    expected = run(nn.LSTM(width, width), real)
+    with FakeLikeMode("cpu"):
+        got = run(nn.LSTM(width, width), FakeLikeTensor.from_tensor(real))
+    assert got == expected
+    assert any(dtype is torch.uint8 and shape[0] > 1000 for shape, _, dtype, _ in expected["saved"])
+
+
+def test_a_layer_that_is_too_large_to_ask_onednn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not runs_in_onednn():
+        pytest.skip("this build does it without oneDNN")
+    products = 5 * 2 * (4 * 4) * (3 + 4)
+    with FakeLikeMode("cpu"):
+        layer, x = nn.LSTM(3, 4), torch.ones(5, 2, 3)
+        monkeypatch.setattr(recurrent, "MOST", products)
+        assert layer(x)[0].shape == (5, 2, 4)
+        monkeypatch.setattr(recurrent, "MOST", products - 1)
+        with pytest.raises(UndecidedError, match=r"oneDNN.*1\.1e\+03 products.*mkldnn\.enabled = False"):
+            layer(x)
+        with onednn(False):
+            assert layer(x)[0].shape == (5, 2, 4)
 
 
 def test_a_packed_sequence_needs_values() -> None:

@@ -17,7 +17,7 @@ from ..core.fields import tensors_in
 from ..core.private import OpOverload, composite_kernel
 from .attention import attend, call_of
 from .errors import UndecidedError
-from .recurrent import CELLS, is_one_kernel, run_on_cpu
+from .recurrent import CELLS, is_one_kernel, run_by_onednn, run_on_cpu
 from .refusals import without_values
 
 Decide = Callable[..., Any]
@@ -32,11 +32,6 @@ _RECURRENT = (
     "a recurrent layer on {}: its library runs all its steps in one kernel, and what that saves for the backward is "
     "known to the library alone (torch's own metadata say 0 bytes). So it isn't planned. A loop over nn.RNNCell is."
 )
-_ONE_KERNEL = (
-    "an LSTM layer on the CPU: oneDNN runs all its steps in one kernel, and what that saves for the backward is known "
-    "to oneDNN alone (torch's own metadata say 0 bytes). Plan it without, torch.backends.mkldnn.enabled = False, and "
-    "run it so; or a loop over nn.LSTMCell."
-)
 _PACKED = "a recurrent layer over a packed sequence: how many rows each step has is a value, and there are none."
 
 
@@ -49,7 +44,7 @@ def _recurrent(kind: str) -> Decide:
         given, state, *rest = args
         states = state if kind == "lstm" else [state]
         if is_one_kernel(kind, given, states):
-            raise UndecidedError(_ONE_KERNEL)
+            return run_by_onednn(given, states, *rest, **kwargs)
         return run_on_cpu(kind, given, states, *rest, **kwargs)
 
     return decide

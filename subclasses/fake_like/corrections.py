@@ -13,6 +13,7 @@ import torch
 from ..core.fields import tensors_in
 from ..core.private import FakeTensor, OpOverload, below_python, kernel_of_fakes, set_conj
 from .strides import strides_of_empty
+from .zeros import on_zeros
 
 aten = torch.ops.aten
 Compute = Callable[[OpOverload, Sequence[Any], Mapping[str, Any]], Any]
@@ -64,10 +65,17 @@ def _addbmm_(compute: Compute, op: OpOverload, self: Any, *args: Any, **kwargs: 
     return compute(aten.resize_.default, (self, result.shape), {}) if result.shape != self.shape else self
 
 
+def _by_onednn(compute: Compute, op: OpOverload, self: Any, *args: Any) -> Any:
+    """The fake ones know no workspace, and give gradients another dtype: oneDNN itself is asked."""
+    return on_zeros(op, (self, *args), {}, self.fake_mode.fake_of)
+
+
 _CORRECTIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.view.default: _view,
     aten._unsafe_view.default: _view,
     aten.max_unpool2d.default: _max_unpool2d,
     aten.linalg_lu_solve.out: _lu_solve_out,
     aten.addbmm_.default: _addbmm_,
+    aten.mkldnn_rnn_layer.default: _by_onednn,
+    aten.mkldnn_rnn_layer_backward.default: _by_onednn,
 }

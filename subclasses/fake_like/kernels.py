@@ -90,7 +90,8 @@ def _key(value: Any, samples: _Samples) -> Hashable:
         return sample.dtype, tuple(sample.shape), sample.stride()
     if isinstance(value, (list, tuple)):
         return tuple(_key(each, samples) for each in value)
-    return type(value) if isinstance(value, (float, torch.Generator)) else (type(value), value)
+    kind: type = type(value)
+    return kind if isinstance(value, (float, torch.Generator)) else (kind, value)
 
 
 def _claims_cpu(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

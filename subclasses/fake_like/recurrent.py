@@ -1,5 +1,6 @@
-"""Recurrent layers, as the CPU does them without oneDNN: the gates of all steps at once for the input, and step by step
-for the hidden state. C++ asks where the input is, and would do neither for a carrier."""
+"""Recurrent layers, as the CPU does them: an LSTM layer by oneDNN, layer for layer, and the others, and all without
+oneDNN, with the gates of all steps at once for the input, and step by step for the hidden state. C++ asks where the
+input is, and would do neither for a carrier."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from ..core.private import lowers_precision_in_mkldnn, mkldnn_enabled
+from ..core.private import below_python, lowers_precision_in_mkldnn, mkldnn_enabled
+from .errors import UndecidedError
 
 Tensors = tuple[torch.Tensor, ...]
+MOST = 10**10  # products in a layer that is run to see what it keeps: some 0.3 s
+_LSTM_IN_ONEDNN = 2
 
 
 class Parameters(NamedTuple):
@@ -64,7 +68,8 @@ def is_one_kernel(kind: str, input: torch.Tensor, state: Sequence[torch.Tensor])
     projected = len(state) == 2 and state[0].size(2) != state[1].size(2)
     if kind != "lstm" or projected or not mkldnn_enabled() or not input.numel():
         return False
-    return input.dtype is torch.float32 or lowers_precision_in_mkldnn(input.dtype)
+    with below_python():  # a question of ours, that no log is to show
+        return input.dtype is torch.float32 or lowers_precision_in_mkldnn(input.dtype)
 
 
 def run_on_cpu(
@@ -99,6 +104,57 @@ def run_on_cpu(
     if batch_first:
         output = output.transpose(0, 1) if kind == "lstm" else output.transpose_(0, 1)
     return output, *last
+
+
+def run_by_onednn(
+    input: torch.Tensor,  # noqa: A002
+    state: Sequence[torch.Tensor],
+    params: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Tensors:
+    """What ``torch.lstm`` gives, by oneDNN.
+
+    Raises:
+        UndecidedError: a layer is too large to ask oneDNN what it keeps for the backward.
+    """
+    output = (input.transpose(0, 1) if batch_first else input).contiguous()
+    before = [each.contiguous() for each in state]
+    after: list[Tensors] = []
+    weights = enumerate(_gathered(params, has_biases, False))
+    for layer in range(num_layers):
+        outputs = []
+        for backwards in (False, True)[: 1 + bidirectional]:
+            index, given = next(weights)
+            _refuse_if_large(output, given.hidden_weight)
+            states = [each[index] for each in before]
+            own = [given.input_weight, given.hidden_weight]
+            biases = given[2:4] if has_biases else [each.new_zeros(each.size()) for each in own]
+            steps, *final, _ = torch.mkldnn_rnn_layer(
+                *(output, *own, *biases, *states, backwards, [], _LSTM_IN_ONEDNN),
+                *(given.hidden_weight.size(1), num_layers, has_biases, bidirectional, batch_first, train),
+            )
+            outputs.append(steps)
+            after.append(tuple(final))
+        output = torch.cat(outputs, -1) if bidirectional else outputs[0]
+        if dropout and train and layer < num_layers - 1:
+            output = torch.dropout(output, dropout, True)
+    last = [torch.stack(each, 0) for each in zip(*after, strict=True)]
+    return output.transpose(0, 1) if batch_first else output, *last
+
+
+def _refuse_if_large(input: torch.Tensor, weight: torch.Tensor) -> None:  # noqa: A002
+    products = input.size(0) * input.size(1) * weight.size(0) * (input.size(2) + weight.size(1))
+    if products > MOST:
+        raise UndecidedError(
+            "an LSTM layer on the CPU: oneDNN runs all its steps in one kernel, and what that saves for the backward "
+            f"is known to oneDNN alone. It is asked by running it, and {products:.2g} products are too many for that. "
+            "Plan it without, torch.backends.mkldnn.enabled = False, and run it so; or a loop over nn.LSTMCell."
+        )
 
 
 def _gathered(params: Sequence[torch.Tensor], has_biases: bool, projected: bool) -> Iterator[Parameters]:

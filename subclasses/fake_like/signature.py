@@ -25,12 +25,18 @@ class UnknownError(Exception):
     """Nothing is known of an argument: the call is to be computed each time. Never leaves the package."""
 
 
+class StrangerError(Exception):
+    """A tensor of another class is among the arguments. Never leaves the package."""
+
+
 _AS_THEY_ARE = (type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def signature(values: Iterable[Any], fake: Any, any_float: bool, parts: list[Hashable]) -> tuple[Hashable, ...]:
+def signature(
+    values: Iterable[Any], fake: Any, any_float: bool, parts: list[Hashable], alone: bool = False
+) -> tuple[Hashable, ...]:
     """Of arguments, after ``parts``. ``fake``: the class whose instances have a ``metadata``; ``any_float``: whether
-    floats count by their type alone."""
+    floats count by their type alone; ``alone``: whether other tensors are a StrangerError."""
     for value in values:
         kind = type(value)
         if kind is fake:
@@ -45,9 +51,9 @@ def signature(values: Iterable[Any], fake: Any, any_float: bool, parts: list[Has
         elif kind is bool or kind is complex:
             parts.append((kind, value))
         elif kind is list or kind is tuple or kind is torch.Size:
-            parts.append(signature(value, fake, any_float, []))
+            parts.append(signature(value, fake, any_float, [], alone))
         else:
-            parts.append(_other(value, kind, fake))
+            parts.append(_other(value, kind, fake, alone))
     return tuple(parts)
 
 
@@ -58,12 +64,14 @@ def _recognized(value: Any) -> Metadata:
     return metadata
 
 
-def _other(value: Any, kind: type, fake: Any) -> Hashable:
+def _other(value: Any, kind: type, fake: Any, alone: bool) -> Hashable:
     if isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, fake):
         metadata: Metadata | None = value._l_metadata
         return _recognized(value) if metadata is None else metadata
+    if alone and isinstance(value, torch.Tensor):
+        raise StrangerError
     if isinstance(value, (*TRACERS, torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise UntellableError
     if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
@@ -96,6 +104,8 @@ _CHOSEN = ("conv", "batch_norm", "rnn", "lstm", "gru", "linear", "matmul", "atte
 def _state_that_decides(facts: OpFacts) -> Callable[[], Hashable]:
     """Reads the global state that decides the results of an operator."""
     name = facts.op.name()
+    if "mkldnn_rnn" in name:
+        return _state_of_onednn
     if facts.composite or any(word in name for word in _CHOSEN):
         return _all_state
     if Kind.VIEW in facts.kinds:
@@ -113,3 +123,8 @@ def _all_state() -> Hashable:
     """A composite operator arrives whole under inference mode only."""
     backends = torch.backends.cudnn.enabled, mkldnn_enabled(), torch.backends.cudnn.benchmark
     return torch.get_default_dtype(), deterministic(), torch.is_inference_mode_enabled(), *backends
+
+
+def _state_of_onednn() -> Hashable:
+    """Its recurrent kernel keeps something for the backward where gradients are on, whatever it is told."""
+    return _all_state(), torch.is_grad_enabled()
