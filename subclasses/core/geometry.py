@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .carried import device_on_carrier
-from .private import below_python, make_wrapper, set_conj, set_neg
+from .fields import leaf_tensors
+from .private import TRACERS, below_python, make_wrapper, set_conj, set_neg
 
 
 class OuterMetadata(NamedTuple):
@@ -29,6 +30,13 @@ def carry_bits(outer: torch.Tensor, inner: torch.Tensor) -> None:
     if inner.is_neg():
         set_neg(outer, True)
         outer._l_bits = True  # type: ignore[attr-defined]
+
+
+def traced_stride(first: torch.Tensor, size: Any, stride: Any, said_size: Any, said_stride: Any) -> Any:
+    """The strides of a wrapper that compiled code puts together. At run time the compiler may mix up what it says of
+    them (``MIXES_UP_STRIDES``): where its sizes are those that the inner tensors give, so are the strides."""
+    at_run_time = not isinstance(next(leaf_tensors(first)), TRACERS)
+    return stride if at_run_time and tuple(said_size) == tuple(size) else said_stride
 
 
 def take_bits(outer: Any, other: Any) -> None:

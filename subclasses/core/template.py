@@ -15,8 +15,8 @@ import torch
 
 from .carried import CARRIED, device_under
 from .declaration import Declaration, Field, Role
-from .geometry import carry_bits
-from .private import make_wrapper, never_compile
+from .geometry import carry_bits, traced_stride
+from .private import MIXES_UP_STRIDES, make_wrapper, never_compile
 
 
 class Generated(NamedTuple):
@@ -56,6 +56,9 @@ def rewrap(_l_cls, {rewrap_parameters}):
     return _l_self
 """
 
+_TRACED_STRIDE = (
+    "_l_traced({held}, {geometry}, _l_outer_size, _l_outer_stride)" if MIXES_UP_STRIDES else "_l_outer_stride"
+)
 _counter = itertools.count()
 
 
@@ -66,6 +69,7 @@ def generate(name: str, declaration: Declaration, overridden: bool) -> Generated
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {"_l_make": make_wrapper, "_l_strided": torch.strided, "_l_carry": carry_bits}
     scope |= {"_l_carried": CARRIED, "_l_under": device_under, "_l_type": type}
+    scope |= {"_l_traced": traced_stride}
     scope |= {"_l_enumerate": enumerate, "_l_len": len, "_l_range": range, "_l_tuple": tuple}
     exec(compile(text, filename, "exec"), scope)  # noqa: S102 - our own text, no input in it but identifiers
     functions = [scope[f] for f in Generated._fields]
@@ -96,7 +100,7 @@ def _pieces(declaration: Declaration, overridden: bool) -> dict[str, str]:
         "parameters": ", ".join(names),
         "metadata": metadata,
         "outer": f"{geometry}, {rest}",
-        "traced_outer": f"_l_outer_size, _l_outer_stride, {rest}",
+        "traced_outer": f"_l_outer_size, {_TRACED_STRIDE.format(held=held, geometry=geometry)}, {rest}",
         "store": lines(_store(f) for f in fields),
         "carry": carry,
         "names": _names(declaration),

@@ -22,6 +22,7 @@ from .autograd import (
     set_gradient_hooks,
 )
 from .compiler import (
+    MIXES_UP_STRIDES,
     TRACERS,
     accept_plain_tangents,
     cache_key,
@@ -140,6 +141,7 @@ from .trees import map_nested
 
 __all__ = [
     "FAKE_SLOT",
+    "MIXES_UP_STRIDES",
     "NEEDS",
     "TRACERS",
     "DataDependentOutputException",

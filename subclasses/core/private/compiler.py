@@ -14,6 +14,9 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 # Tensor types of torch's own tracers: among the ``types`` of a call they count as plain tensors.
 TRACERS: tuple[type, ...] = (FakeTensor, FunctionalTensor)
 
+# AOTAutograd of these versions says the symbolic sizes of a result once more, where its strides should stand.
+MIXES_UP_STRIDES = bool(torch.__version__ < (2, 12))
+
 
 def is_tracing() -> bool:
     """Dynamo, export or ``make_fx`` is at work. Their modes are off inside a handler of ours, and can't be asked."""
