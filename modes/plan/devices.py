@@ -20,6 +20,7 @@ class UnknownDeviceError(LaminaError, ValueError):
 class Device:
     """``flops``: floating-point (or integer) operations a second at best, dense, by the dtype of the result; a
     multiplication and an addition are two. ``memory``: bytes. ``claim``: the torch device that a plan claims for it.
+    ``product_workspace``: bytes that torch gives cuBLAS for each thread that multiplies matrices.
     """
 
     name: str
@@ -28,15 +29,21 @@ class Device:
     bytes_per_second: float
     flops: Mapping[str, float] = field(repr=False)
     source: str = ""
+    product_workspace: int = 0
 
     def flops_per_second(self, dtype: str | None) -> float:
         """For a dtype that the table doesn't have, such as int64: as float32."""
         return self.flops.get(dtype or "", self.flops["float32"])
 
 
-def _gpu(name: str, memory: float, bandwidth: float, tera: Mapping[str, float], source: str) -> Device:
+HOPPER_WORKSPACE, OTHER_WORKSPACE = 32 << 20, (8 << 20) + (128 << 10)  # without CUBLAS_WORKSPACE_CONFIG
+
+
+def _gpu(
+    name: str, memory: float, bandwidth: float, tera: Mapping[str, float], source: str, workspace: int = OTHER_WORKSPACE
+) -> Device:
     rates = {dtype: rate * TERA for dtype, rate in tera.items()}
-    return Device(name, "cuda", int(memory * GIGA), bandwidth * GIGA, rates, source)
+    return Device(name, "cuda", int(memory * GIGA), bandwidth * GIGA, rates, source, workspace)
 
 
 _HOPPER = {"float64": 67, "float32": 67, "bfloat16": 989.5, "float16": 989.5, "float8_e4m3fn": 1979, "int8": 1979}
@@ -45,8 +52,8 @@ _ADA = {"float64": 0.47, "float32": 30.3, "bfloat16": 121, "float16": 121, "floa
 _XEON = {"float64": 3.584, "float32": 7.168, "bfloat16": 229.4, "float16": 7.168, "int8": 458.8}
 
 DEVICES: dict[str, Device] = {
-    "h200": _gpu("NVIDIA H200 SXM", 141, 4800, _HOPPER, "NVIDIA H200 Tensor Core GPU datasheet"),
-    "h100": _gpu("NVIDIA H100 SXM", 80, 3350, _HOPPER, "NVIDIA H100 Tensor Core GPU datasheet"),
+    "h200": _gpu("NVIDIA H200 SXM", 141, 4800, _HOPPER, "NVIDIA H200 Tensor Core GPU datasheet", HOPPER_WORKSPACE),
+    "h100": _gpu("NVIDIA H100 SXM", 80, 3350, _HOPPER, "NVIDIA H100 Tensor Core GPU datasheet", HOPPER_WORKSPACE),
     "a100": _gpu("NVIDIA A100 80GB SXM", 80, 2039, _AMPERE, "NVIDIA A100 Tensor Core GPU datasheet"),
     "l4": _gpu("NVIDIA L4", 24, 300, _ADA, "NVIDIA L4 Tensor Core GPU datasheet; float64 as 1/64 of float32"),
     "cpu": Device(

@@ -11,6 +11,7 @@ import torch
 from .costs import StepCosts
 from .devices import Device
 from .ledger import CATEGORIES, Step
+from .scratch import Scratch
 from .timeline import Moment, Peak
 
 
@@ -22,7 +23,8 @@ class Plan:
     its line of the table of devices, if one was named. ``moments``: the time line, by operator of ``steps``.
     ``at_end``: bytes that are alive when the step returns, by category. ``asked_bytes``: the peak of what tensors ask
     for, which is ``peak_bytes`` unless an allocator's rounding is planned; then ``reserved_bytes`` is what it takes
-    from the device. ``compiled_calls``: how often compiled code ran; its graphs' operators are planned one by one.
+    from the device. ``scratch``: an estimate of what kernels take while they run. ``compiled_calls``: how often
+    compiled code ran; its graphs' operators are planned one by one.
     ``error``: what ended the step before its end.
     """
 
@@ -37,14 +39,21 @@ class Plan:
     asked_bytes: int
     reserved_bytes: int | None
     costs: StepCosts
+    scratch: Scratch
     compiled_calls: int = 0
     error: str | None = None
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes of tensors that are alive at once. Each storage counts once; the scratch memory of kernels,
-        such as the workspace of a convolution, is not seen by any tool that sees operators, and not in it."""
+        such as the workspace of a convolution, is not seen by any tool that sees operators, and not in it: see
+        ``scratch``."""
         return self.peak.nbytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """An estimate: the kernels' scratch memory at the moment when tensors and scratch together take the most."""
+        return self.scratch.nbytes
 
     @property
     def by_category(self) -> dict[str, int]:
@@ -83,6 +92,13 @@ class Plan:
         return None if self.hardware is None else self.needed_bytes - self.hardware.memory
 
     @property
+    def missing_with_scratch(self) -> int | None:
+        """As ``missing_bytes``, with what the estimated scratch adds to the peak."""
+        if self.missing_bytes is None:
+            return None
+        return self.missing_bytes + self.scratch.peak_bytes - self.peak_bytes
+
+    @property
     def fits(self) -> bool | None:
         """Whether the device has enough memory. None: no device of the table."""
         return None if self.missing_bytes is None else self.missing_bytes <= 0
@@ -111,9 +127,11 @@ class Plan:
             "by_category": self.by_category,
             "at_end": self.at_end,
             "elsewhere": self.elsewhere,
+            "scratch": self.scratch.to_json(),
             "peak_op": self.peak.step and self.peak.step._asdict(),
             "fits": self.fits,
             "missing_bytes": self.missing_bytes,
+            "missing_with_scratch": self.missing_with_scratch,
             "flops": self.flops,
             "flops_by_phase": self.flops_by("phase"),
             "flops_by_module": self.flops_by("module"),

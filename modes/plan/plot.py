@@ -38,6 +38,7 @@ def picture(plan: Plan) -> Canvas:
     panel = canvas.subplots()
     unit, size = next(each for each in UNITS if plan.peak_bytes >= each[1] or each[1] == 1)
     _draw_memory(panel, plan, size)
+    _draw_scratch(panel, plan, size)
     _draw_peak(panel, plan, size)
     _draw_limit(panel, plan, size)
     _draw_phases(panel, plan)
@@ -67,6 +68,27 @@ def _draw_memory(panel: Axes, plan: Plan, size: int) -> None:
     )
 
 
+def _draw_scratch(panel: Axes, plan: Plan, size: int) -> None:
+    """Hatched, on top of the tensors: an estimate."""
+    scratch = plan.scratch
+    if not scratch.nbytes:
+        return
+    places = [moment.number for moment in plan.moments]
+    below = [moment.total / size for moment in plan.moments]
+    extra = [(scratch.lasting + scratch.by_step.get(place, 0)) / size for place in places]
+    panel.fill_between(
+        [*places, max(len(plan.steps), places[-1] + 1)],
+        [*below, below[-1]],
+        [*(low + more for low, more in zip(below, extra, strict=True)), below[-1] + extra[-1]],
+        step="post",
+        facecolor="none",
+        edgecolor="gray",
+        hatch="////",
+        linewidth=0,
+        label=f"scratch of kernels, an estimate: {in_bytes(scratch.nbytes)}",
+    )
+
+
 def _draw_peak(panel: Axes, plan: Plan, size: int) -> None:
     step, top = plan.peak.step, plan.peak_bytes / size
     place = step.number if step else -1
@@ -81,7 +103,7 @@ def _draw_peak(panel: Axes, plan: Plan, size: int) -> None:
         ha="right" if late else "left",
         fontsize=8,
     )
-    panel.set_ylim(0, top * 1.25 if top else 1)
+    panel.set_ylim(0, max(top, plan.scratch.peak_bytes / size) * 1.25 if top else 1)
 
 
 def _draw_limit(panel: Axes, plan: Plan, size: int) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MODULES_SHOWN = 5
 UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 COUNTS = (("E", 10**18), ("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
-NOT_IN_IT = "not in it: scratch memory of kernels (the workspaces of convolutions), the device's context and libraries"
+NOT_IN_IT = "not in it: the device's context and libraries"
 COMPILED = "planned by the operators of its graphs, and what these save; code that fuses them has fewer temporaries"
 
 
@@ -58,9 +58,18 @@ def verdict(plan: Plan) -> str:
     if plan.hardware is None or plan.missing_bytes is None:
         return ""
     where = f"{plan.hardware.name}, {in_bytes(plan.hardware.memory)}"
-    if plan.fits:
-        return f"fits: {in_bytes(-plan.missing_bytes)} to spare on {where}"
-    return f"does not fit by {in_bytes(plan.missing_bytes)} on {where}"
+    if not plan.fits:
+        return f"does not fit by {in_bytes(plan.missing_bytes)} on {where}"
+    return f"fits: {in_bytes(-plan.missing_bytes)} to spare on {where}{_with_scratch(plan)}"
+
+
+def _with_scratch(plan: Plan) -> str:
+    missing = plan.missing_with_scratch
+    if not plan.scratch_bytes or missing is None:
+        return ""
+    if missing > 0:
+        return f"; but not with the kernels' scratch, by an estimated {in_bytes(missing)}"
+    return f"; with the kernels' scratch, an estimate, {in_bytes(-missing)}"
 
 
 def _memory(plan: Plan) -> Iterator[str]:
@@ -76,7 +85,20 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"on {device}: {in_bytes(nbytes)}"
     if plan.compiled_calls:
         yield f"compiled code ran {plan.compiled_calls} times: {COMPILED}"
+    yield from _scratch(plan)
     yield NOT_IN_IT
+
+
+def _scratch(plan: Plan) -> Iterator[str]:
+    scratch = plan.scratch
+    if scratch.nbytes:
+        together = f"{in_bytes(scratch.peak_bytes)} with the tensors"
+        yield f"not in it, an estimate: scratch of kernels, {in_bytes(scratch.nbytes)} ({scratch.source})"
+        yield f"  {together}, {in_place(scratch.step)}"
+    else:
+        yield "not in it: scratch of kernels, of which no operator here has an estimate"
+    if scratch.not_estimated:
+        yield f"  not estimated: {', '.join(scratch.not_estimated)}"
 
 
 def _operations(plan: Plan) -> Iterator[str]:

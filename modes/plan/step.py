@@ -103,6 +103,7 @@ def _plan(
         asked_bytes=most.get(where, 0),
         reserved_bytes=None if allocator is None else caching.most_reserved,
         costs=watch.costs,
+        scratch=watch.scratch.at_most(where, hardware, moments, peak, watch.steps),
         compiled_calls=watch.compiled_calls,
         error=error,
     )

@@ -27,6 +27,7 @@ from ..dispatch_mode import WatchingDispatchMode
 from ..op_costs import dtype_of
 from .costs import StepCosts
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step, is_opaque
+from .scratch import ScratchLog
 
 _ADD = torch.ops.aten.add.Tensor
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
@@ -40,6 +41,7 @@ class StepWatch(WatchingDispatchMode):
         self.ledger = Ledger()
         self.steps: list[Step] = []
         self.costs = StepCosts()
+        self.scratch = ScratchLog()
         self.compiled_calls = 0
         self._known: Sequence[Any] = known
         self._progress = progress
@@ -64,8 +66,11 @@ class StepWatch(WatchingDispatchMode):
         given = [*tensors_in((args, dict(kwargs)))]
         for tensor in given:
             self._given(tensor, phase, self._how(phase) if func in _LIFTS else None)
-        result = self._opened(run, args, kwargs) if any(map(is_opaque, given)) else run(*args, **kwargs)
+        opaque = any(map(is_opaque, given))
+        result = self._opened(run, args, kwargs) if opaque else run(*args, **kwargs)
         made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase))]
+        if made and not opaque:
+            self.scratch.add(step, func, args, kwargs, made[0].device)
         if phase == "backward":
             self._made_in_backward(func, given, made)
         elif not given and path is None and phase == "forward":
