@@ -59,7 +59,7 @@ def prepared(subject: Subject, problem: Problem = PROBLEM, mode: str = EAGER) ->
 
 def calls_of_operator(variant: Variant) -> int:
     """How often lamina's int8 product runs, at any depth."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         variant.function(*variant.args)
     return sum(event.count for event in profile.key_averages() if event.key.startswith("lamina::int8_"))
 

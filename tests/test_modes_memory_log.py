@@ -93,7 +93,7 @@ def test_the_live_bytes_are_those_of_the_allocator() -> None:
         y = (x * 2).relu()
         return (y + x).sum()
 
-    with profile(profile_memory=True) as seen:
+    with profile(profile_memory=True, acc_events=True) as seen:
         run()
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
     live = peak = 0

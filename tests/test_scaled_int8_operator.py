@@ -89,7 +89,7 @@ def decibels(result: torch.Tensor, exact: torch.Tensor) -> float:
 
 def ran(function: Callable[[], object]) -> set[str]:
     """The operators that ran, those inside kernels too."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         function()
     return {event.name for event in profile.events()}
 

@@ -299,7 +299,8 @@ def test_gradients_of_one_that_requires_grad_are_plain_and_nothing_can_step() ->
 
 def events(function: Callable[[], object]) -> list[Any]:
     """What ran, inside handlers and kernels too, with the memory that it took."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         function()
     return list(profile.events())
 

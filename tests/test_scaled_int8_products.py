@@ -280,7 +280,7 @@ def test_only_small_weights_are_decoded(activation: str, dtype: torch.dtype) -> 
 
     for run in (step, torch.compile(step, backend="aot_eager", fullgraph=True)):
         run(x).sum().backward()  # compiles
-        with torch.profiler.profile() as seen:
+        with torch.profiler.profile(acc_events=True) as seen:
             run(x).sum().backward()
         decoded = activation == "float" and dtype in (torch.float32, torch.float64) and products.SMALL >= 0
         assert [event.name for event in seen.events()].count("lamina::int8_mm") == (0 if decoded else 2)

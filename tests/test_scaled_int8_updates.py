@@ -428,7 +428,8 @@ def test_stochastic_pieces_are_unbiased(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_float_copy_of_the_whole_is_made() -> None:
     w, v = made(shape=(1024, 1024)), torch.randn(1024, 1024)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         w.addcmul_(v, v, value=0.1)
     assert max(event.cpu_memory_usage for event in profile.events()) <= 4 * updates.PIECE < 4 * w.numel()
 
