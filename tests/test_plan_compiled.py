@@ -59,6 +59,28 @@ def test_checkpointing_inside_of_compiled_code() -> None:
     assert less.peak_bytes < 0.7 * plain.peak_bytes
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_inductor_is_planned_by_what_it_saves(device: str) -> None:
+    """It computes the blocks' inner activations anew with checkpointing, and cheap operators in any case."""
+    plain, less = (lamina.plan_step(partial(step, "inductor", again=again), device=device) for again in (False, True))
+    partitioned = lamina.plan_step(partial(step, "aot_eager_decomp_partition", again=True), device=device)
+    assert saved(plain) == (3 * BLOCKS - 1) * ACTIVATION + 4
+    assert saved(less) == saved(partitioned) == (BLOCKS - 1) * ACTIVATION + 4
+    assert (plain.compiled_calls, plain.inductor_graphs, partitioned.inductor_graphs) == (2, 1, 0)
+    assert "1 graphs were for Inductor" in plain.summary()
+    assert plain.to_json()["inductor_graphs"] == 1
+
+
+def test_what_was_compiled_for_inductor_before_and_after() -> None:
+    @torch.compile
+    def double(x: Tensor) -> Tensor:
+        return x * 2 + 1
+
+    plan = lamina.plan_step(lambda: double(torch.empty(1000)))
+    assert plan.inductor_graphs == 1
+    assert not torch._TorchCompileInductorWrapper.__call__.__qualname__.startswith("instead_of")
+
+
 def test_the_partitioner_computes_cheap_operators_anew() -> None:
     def loss(x: Tensor) -> Tensor:
         return x.sin().cos().exp().sin().sum()

@@ -24,7 +24,8 @@ class Plan:
     ``at_end``: bytes that are alive when the step returns, by category. ``asked_bytes``: the peak of what tensors ask
     for, which is ``peak_bytes`` unless an allocator's rounding is planned; then ``reserved_bytes`` is what it takes
     from the device. ``scratch``: an estimate of what kernels take while they run. ``compiled_calls``: how often
-    compiled code ran; its graphs' operators are planned one by one.
+    compiled code ran; its graphs' operators are planned one by one. ``inductor_graphs``: how many of them were meant
+    for Inductor, and planned without its fusion.
     ``error``: what ended the step before its end.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     costs: StepCosts
     scratch: Scratch
     compiled_calls: int = 0
+    inductor_graphs: int = 0
     error: str | None = None
 
     @property
@@ -137,6 +139,7 @@ class Plan:
             "flops_by_module": self.flops_by("module"),
             "bytes_moved": self.bytes_moved,
             "compiled_calls": self.compiled_calls,
+            "inductor_graphs": self.inductor_graphs,
             "seconds_at_best": None if hardware is None else self.costs.seconds_on(hardware),
             "error": self.error,
             "categories": list(CATEGORIES),

@@ -15,6 +15,7 @@ UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 COUNTS = (("E", 10**18), ("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 NOT_IN_IT = "not in it: the device's context and libraries"
 COMPILED = "planned by the operators of its graphs, and what these save; code that fuses them has fewer temporaries"
+INDUCTOR = "by its decompositions and partitioner: it saves the same; temporaries that it fuses away are in the plan"
 
 
 def summary(plan: Plan) -> str:
@@ -85,6 +86,8 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"on {device}: {in_bytes(nbytes)}"
     if plan.compiled_calls:
         yield f"compiled code ran {plan.compiled_calls} times: {COMPILED}"
+    if plan.inductor_graphs:
+        yield f"  {plan.inductor_graphs} graphs were for Inductor, and are planned {INDUCTOR}"
     yield from _scratch(plan)
     yield NOT_IN_IT
 

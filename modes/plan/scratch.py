@@ -142,8 +142,9 @@ def _backward(given: Mapping[str, Any]) -> Estimate:
 
 
 def _convolution(given: Mapping[str, Any], output: tuple[int, ...]) -> Convolution:
-    geometry = [_each(given[name], len(output) - 2) for name in ("stride", "padding", "dilation")]
-    return Convolution(given["input"], given["weight"], output, *geometry, given["transposed"], given["groups"])
+    stride, padding, dilation = (_each(given[name], len(output) - 2) for name in ("stride", "padding", "dilation"))
+    rest = given["transposed"], given["groups"]
+    return Convolution(given["input"], given["weight"], output, stride, padding, dilation, *rest)
 
 
 def _each(sizes: Sequence[int], dims: int) -> Sequence[int]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from ...subclasses.core.private import instead_of_inductor
 from ..fake import FakeLikeMode
 from .caching_allocator import CachingAllocator, granted
 from .devices import Device, device_named
@@ -33,6 +34,10 @@ def plan_step(
 
     ``step`` is called once, inside a FakeLikeMode. It may build the model and the optimizer itself; or use some that
     were made of FakeLikeTensors before. Those that it refers to count from the start.
+
+    Code that ``torch.compile`` makes is planned by its graphs' operators. For the backend "inductor" these are what its
+    decompositions and its partitioner make, so what is saved for the backward is what Inductor saves; the operators
+    that it fuses count one by one, their temporaries, too.
 
     Args:
         step: forward, backward and the optimizer's step; or any part of that.
@@ -61,7 +66,7 @@ def plan_step(
     _check_allocator(allocator)
     watch = StepWatch([*referred(step), *known], progress)
     try:
-        with FakeLikeMode(claim, convert=convert), watch:
+        with FakeLikeMode(claim, convert=convert), watch, instead_of_inductor(watch.without_inductor):
             kept = step()
     except Exception as error:
         error.plan = _plan(watch, claim, hardware, allocator, f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
@@ -105,6 +110,7 @@ def _plan(
         costs=watch.costs,
         scratch=watch.scratch.at_most(where, hardware, moments, peak, watch.steps),
         compiled_calls=watch.compiled_calls,
+        inductor_graphs=watch.inductor_graphs,
         error=error,
     )
 

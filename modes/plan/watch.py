@@ -17,7 +17,13 @@ from torch.utils.hooks import RemovableHandle
 
 from ...subclasses.core.call_site import call_site
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import OpOverload, never_compile, running_node, running_sequence_number
+from ...subclasses.core.private import (
+    OpOverload,
+    compiler_of_backend,
+    never_compile,
+    running_node,
+    running_sequence_number,
+)
 from ...subclasses.core.schema import facts_of
 from ...subclasses.logging_tensor import current_phase
 from ...subclasses.logging_tensor.module_path import module_path
@@ -29,6 +35,7 @@ from .costs import StepCosts
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step, is_opaque
 from .scratch import ScratchLog
 
+PARTITIONED = "aot_eager_decomp_partition"
 _ADD = torch.ops.aten.add.Tensor
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
 
@@ -42,7 +49,7 @@ class StepWatch(WatchingDispatchMode):
         self.steps: list[Step] = []
         self.costs = StepCosts()
         self.scratch = ScratchLog()
-        self.compiled_calls = 0
+        self.compiled_calls = self.inductor_graphs = 0
         self._known: Sequence[Any] = known
         self._progress = progress
         self._depth, self._declines = 0, False
@@ -155,6 +162,12 @@ class StepWatch(WatchingDispatchMode):
     def _warn(self, calls: int) -> None:
         """The operators of compiled graphs run one by one, so that all of it is seen."""
         self.compiled_calls = calls
+
+    def without_inductor(self, graph: Any, inputs: Any) -> Any:
+        """A graph meant for Inductor, whose code would have to run: compiled by the decompositions and the partitioner
+        that it uses, so that the same is saved for the backward; its operators run one by one."""
+        self.inductor_graphs += 1
+        return compiler_of_backend(PARTITIONED)(graph, inputs)
 
     def _begin(self) -> None:
         for value in self._known:
