@@ -12,6 +12,9 @@ import lamina
 from lamina.modes import FakeLikeMode
 
 
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def _state_of(name: str, options: dict[str, Any]) -> list[Any]:
     weights = [nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(3, 4))]
     optimizer = getattr(torch.optim, name)(weights, **options)
@@ -64,6 +67,8 @@ def test_every_optimizer_keeps_the_state_of_the_real_one(name: str, how: str) ->
     else:
         with FakeLikeMode("cpu"):
             assert _state_of(name, options) == expected
+    if (name, how) == ("Adagrad", "fused") and VERSION < (2, 13):
+        return  # fused on the CPU alone
     with FakeLikeMode("cuda"):
         on_cuda = _state_of(name, options)
     assert on_cuda or name == "SGD"

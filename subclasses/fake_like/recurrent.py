@@ -134,7 +134,7 @@ def run_by_onednn(
             states = [each[index] for each in before]
             own = [given.input_weight, given.hidden_weight]
             biases = given[2:4] if has_biases else [each.new_zeros(each.size()) for each in own]
-            steps, *final, _ = torch.mkldnn_rnn_layer(
+            steps, *final, _ = torch.ops.aten.mkldnn_rnn_layer(
                 *(output, *own, *biases, *states, backwards, [], _LSTM_IN_ONEDNN),
                 *(given.hidden_weight.size(1), num_layers, has_biases, bidirectional, batch_first, train),
             )
