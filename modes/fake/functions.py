@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from types import FrameType, MethodWrapperType
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ _FACTORIES = factory_functions()
 _IN_GRAPHS = frozenset(made for made in _FACTORIES if "sparse" not in made.__name__)
 _OF_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 _NUMBERS = (bool, int, float, complex)
+_dynamo_traces = torch.compiler.is_dynamo_compiling
 
 
 class Functions(TorchFunctionMode):
@@ -41,11 +42,13 @@ class Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if torch.compiler.is_compiling():  # Dynamo would trace what follows, and break the graph there
+        if _dynamo_traces():  # what follows would be traced, and break the graph there
             kwargs = kwargs or {}
             if self.device is not None and func in _IN_GRAPHS and kwargs.get("device") is None:
                 kwargs = {**kwargs, "device": self.device}
             return func(*args, **kwargs)
+        if type(func) is MethodWrapperType:  # an attribute is read or set: half of the calls of an optimizer
+            return func(*args)
         if not self._casts and any_autocast():
             self._cast()
         special = _SPECIAL.get(func)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -23,15 +23,14 @@ from ...subclasses.core.private import (
 )
 from ...subclasses.core.schema import facts_of
 from ...subclasses.fake_like import FakeLikeTensor
-from ...subclasses.fake_like.hot import replayed
+from ...subclasses.fake_like.hot import known, replayed
+from ...subclasses.fake_like.signature import StrangerError, UnknownError, UntellableError
 from .arrivals import Arrivals
 from .autocast import casting
 from .functions import Functions
 
 META = torch.device("meta")
 _OURS = (FakeLikeTensor,)
-# What a call on ours alone consists of; lists of these, too.
-_USUAL = frozenset({FakeLikeTensor, int, float, bool, complex, type(None), str, torch.dtype, torch.memory_format})
 _answer = partial(replayed, FakeLikeTensor)
 
 
@@ -98,16 +97,16 @@ class FakeLikeMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if (
-            len(types) == 1
-            and types[0] is FakeLikeTensor
-            and _are_usual(args)
-            and (not kwargs or _are_usual(kwargs.values()))
-        ):
-            first = args[0]
-            if type(first) is FakeLikeTensor:
-                self._functions.last = first.metadata
-            return _answer(func, _OURS, args, kwargs)
+        if len(types) == 1 and types[0] is FakeLikeTensor:
+            try:
+                replay = known(FakeLikeTensor, func, args, kwargs, alone=True)
+            except (UntellableError, UnknownError, StrangerError):
+                replay = None
+            if replay is not None:
+                first = args[0] if args else None
+                if type(first) is FakeLikeTensor:
+                    self._functions.last = first._l_metadata
+                return replay(args, kwargs or {})
         for kind in types:
             if kind is not FakeLikeTensor and not issubclass(kind, TRACERS):
                 return NotImplemented
@@ -133,14 +132,6 @@ class FakeLikeMode(TorchDispatchMode):
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
             kwargs = {**kwargs, "device": self._functions.claim() or META}
         return FakeLikeTensor._table[func].run(args, kwargs)  # no operand: a TypeError may be one
-
-
-def _are_usual(values: Iterable[Any]) -> bool:
-    for value in values:
-        kind = type(value)
-        if kind not in _USUAL and (kind not in (list, tuple, torch.Size) or not _USUAL.issuperset(map(type, value))):
-            return False
-    return True
 
 
 def _drawn(tensor: torch.Tensor, mean: float, std: float, *_: Any, generator: Any = None) -> torch.Tensor:

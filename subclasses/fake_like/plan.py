@@ -13,7 +13,7 @@ from .metadata import Metadata, metadata_of
 Args = tuple[Any, ...]
 Find = Callable[[Args, dict[str, Any]], Any]
 Run = Callable[[Args, dict[str, Any]], Any]
-Build = Callable[[Metadata], Run]
+Build = Callable[[Metadata, "int | None"], Run]
 Facts = Any
 
 
@@ -76,8 +76,8 @@ def _followed(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def plan_of(result: Any, places: Sequence[Place], build: Build) -> Plan:
-    """How to make what ``result`` is, from the arguments that ``places`` find. ``build(metadata)``: what makes a new
-    tensor of such metadata, in a storage of its own."""
+    """How to make what ``result`` is, from the arguments that ``places`` find. ``build(metadata, base)``: what makes a
+    new tensor of such metadata, in a storage of its own, or in that of the argument at the position ``base``."""
     return _Planner(places, build).plan(result)
 
 
@@ -97,11 +97,23 @@ class _Planner:
             if place.tensor is value:
                 return Plan(place.find, ("argument", index))
         metadata = metadata_of(value, value.device)
-        run, own = self.build(metadata), storage_id(value)
+        own = storage_id(value)
         for index, place in enumerate(self.places):
             if place.storage == own:
-                return Plan(_viewing(place, run), ("view of argument", index, metadata))
-        return Plan(run, ("new", metadata))
+                return Plan(self._viewing(place, metadata), ("view of argument", index, metadata))
+        return Plan(self.build(metadata, None), ("new", metadata))
+
+    def _viewing(self, place: Place, metadata: Metadata) -> Run:
+        if place.position is not None:
+            return self.build(metadata, place.position)
+        make, find = self.build(metadata, None), place.find
+
+        def view_of_found(args: Args, kwargs: dict[str, Any]) -> Any:
+            view = make(args, kwargs)
+            share_storage(view, find(args, kwargs))
+            return view
+
+        return view_of_found
 
     def _several(self, values: Any) -> Plan:
         """Results may share storage with each other: the first of them has it, the others are views of that one."""
@@ -129,25 +141,3 @@ class _Planner:
                 if first != index and not any(place.storage == own for place in self.places):
                     sharing.append((index, first))
         return sharing
-
-
-def _viewing(place: Place, make: Run) -> Run:
-    if place.position is None:
-        return _viewing_found(place.find, make)
-    position = place.position
-
-    def view_by_position(args: Args, kwargs: dict[str, Any]) -> Any:
-        view = make(args, kwargs)
-        share_storage(view, args[position])
-        return view
-
-    return view_by_position
-
-
-def _viewing_found(find: Find, make: Run) -> Run:
-    def view_of_found(args: Args, kwargs: dict[str, Any]) -> Any:
-        view = make(args, kwargs)
-        share_storage(view, find(args, kwargs))
-        return view
-
-    return view_of_found
