@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from lamina import DataSwapError, FakeLikeTensor
 from lamina.modes import FakeLikeMode
 
-
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 

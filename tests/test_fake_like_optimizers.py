@@ -11,7 +11,6 @@ from torch import nn
 import lamina
 from lamina.modes import FakeLikeMode
 
-
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
