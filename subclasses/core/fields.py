@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from sys import getrefcount
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from .declaration import Role
 from .private import TRACERS, is_tracing
-
-_holder = SimpleNamespace(held=object())
-SOLE = getrefcount(_holder.held)
-"""What a count says of what one attribute holds, asked for in the call: the Python at hand says how it counts that."""
 
 # A view that writes to the wrapper it was cut from, not to its own inner tensors, has (that wrapper, the view as a
 # function of plain values) under this name.
@@ -65,15 +59,6 @@ def leaf_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             yield from leaf_tensors(inner)
     else:
         yield tensor
-
-
-def is_sole_holder(wrapper: Any) -> bool:
-    """Whether nothing but ``wrapper`` holds its inner tensors, and they theirs. Compiled code gives two leaves with one
-    gradient two wrappers around one tensor."""
-    names = type(wrapper).__tensor_flatten__(wrapper)[0]
-    if any(getrefcount(getattr(wrapper, name)) > SOLE for name in names):
-        return False
-    return all(is_sole_holder(inner) for inner in inner_tensors(wrapper) if is_wrapper(inner))
 
 
 def map_inner(wrapper: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -8,11 +8,13 @@ each tensor that requires grad and meets a wrapper of another class gets one hoo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
-from .fields import context_of, is_layer
+from .fields import context_of, inner_tensors, is_layer, is_wrapper
 from .policy import Gradients
 from .private import gradient_hooks, never_compile
 
@@ -139,3 +141,25 @@ def _fits(gradient: Any, layers: tuple[Layer, ...]) -> bool:
 
 def _keeps_class(layers: tuple[Layer, ...]) -> bool:
     return bool(layers) and layers[0].cls.gradients is Gradients.SAME
+
+
+def _count(args: tuple[Any, ...]) -> int:
+    return getrefcount(args[0])
+
+
+_holder = SimpleNamespace(held=object())
+# What this Python counts where one attribute holds something, and where only torch holds an argument of a handler:
+# torch itself, the arguments and the question. A hook that was given it holds it once more, as does a name.
+HELD_ONCE = getrefcount(_holder.held)
+HELD_BY_TORCH = 1 + _count((object(),))
+
+
+def shares_nothing(tensor: torch.Tensor) -> bool:
+    """Whether nothing else holds the inner tensors of ``tensor``, if it is a wrapper, at any depth. Compiled code gives
+    two leaves with one gradient two wrappers around one tensor."""
+    if type(tensor) is torch.Tensor or not is_wrapper(tensor):
+        return True
+    names = type(tensor).__tensor_flatten__(tensor)[0]  # type: ignore[attr-defined]
+    if any(getrefcount(getattr(tensor, name)) > HELD_ONCE for name in names):
+        return False
+    return all(shares_nothing(inner) for inner in inner_tensors(tensor))

@@ -12,7 +12,8 @@ import torch
 
 from .codec import decoded, encoded
 from .errors import GeometryError
-from .fields import context_of, inner_tensors, is_sole_holder, is_wrapper, map_inner, same_structure
+from .fields import context_of, inner_tensors, is_wrapper, map_inner, same_structure
+from .gradients import shares_nothing
 from .plain import decoding
 from .policy import Gradients
 from .private import OpOverload, is_taking_gradient
@@ -30,7 +31,7 @@ def _detach(op: OpOverload, self: Any) -> Any:
     """By which autograd puts a gradient that nobody else holds into a leaf's ``grad``: a copy of it, where somebody
     else holds what is in it."""
     taken = type(self).gradients is Gradients.SAME and is_taking_gradient()
-    return map_inner(self, aten.clone.default if taken and not is_sole_holder(self) else op)
+    return map_inner(self, aten.clone.default if taken and not shares_nothing(self) else op)
 
 
 def _clone(op: OpOverload, self: Any, *, memory_format: torch.memory_format | None = None) -> Any:

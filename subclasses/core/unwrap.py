@@ -15,22 +15,12 @@ import torch
 from torch.autograd.graph import increment_version
 
 from .errors import LayoutError
-from .fields import SOLE, is_sole_holder, is_wrapper
 from .geometry import carry_bits, match_bits, match_geometry
-from .gradients import keep_gradient
+from .gradients import HELD_BY_TORCH, HELD_ONCE, keep_gradient, shares_nothing
 from .private import call_of, is_taking_gradient, outside_inference_mode, share_storage, with_math_bits
 from .schema import Argument, Kind, OpFacts, Result, value_of
 
 _DETACH = torch.ops.aten.detach.default
-
-
-def _asked(args: tuple[Any, ...]) -> int:
-    return getrefcount(args[0])
-
-
-# What a count says of an argument that only torch holds: torch's own hold, and, as this Python counts them, those of
-# the arguments and of the question. A hook that detaches its gradient has at least one more: its arguments, or a name.
-_HELD_BY_TORCH = 1 + _asked((object(),))
 
 # Bound here: an attribute of torch costs 25 ns more, in each view.
 _inference_mode_is_on = torch.is_inference_mode_enabled
@@ -110,17 +100,13 @@ def _detach(cls: Any, view: Runner) -> Runner:
     inner_of, rewrap = _reader(cls), cls._generated.rewrap
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if getrefcount(args[0]) > _HELD_BY_TORCH or not is_taking_gradient():
+        if getrefcount(args[0]) > HELD_BY_TORCH or not is_taking_gradient():
             return view(args, kwargs)
-        if getrefcount(inner_of(args[0])) == SOLE and _is_sole(inner_of(args[0])):
+        if getrefcount(inner_of(args[0])) == HELD_ONCE and shares_nothing(inner_of(args[0])):
             return args[0]
         return rewrap(cls, args[0], inner_of(args[0]).clone())
 
     return run
-
-
-def _is_sole(inner: torch.Tensor) -> bool:
-    return type(inner) is torch.Tensor or not is_wrapper(inner) or is_sole_holder(inner)
 
 
 def _one(cls: Any, facts: OpFacts) -> Runner:

@@ -17,7 +17,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 TRACERS: tuple[type, ...] = (FakeTensor, FunctionalTensor)
 
 # AOTAutograd of these versions says the symbolic sizes of a result once more, where its strides should stand.
-MIXES_UP_STRIDES = bool(torch.__version__ < (2, 12))
+MIXES_UP_STRIDES = torch.__version__ < "2.12"
 
 
 def is_tracing() -> bool:
