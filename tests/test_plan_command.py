@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import module_here
 from typer.testing import CliRunner, Result
 
+import lamina
 from lamina.commands import app
 
 MODEL = """
@@ -27,6 +29,18 @@ class Asking(nn.Linear):
     def forward(self, x):
         result = super().forward(x)
         return result if result.sum() > 0 else -result
+
+def broken():
+    raise KeyError("weights")
+
+def given(width):
+    return nn.Linear(width, width)
+
+def frozen():
+    return nn.Linear(3, 3).requires_grad_(False)
+
+def stopped():
+    raise KeyboardInterrupt
 
 number = 3
 
@@ -93,6 +107,34 @@ def test_a_step_that_raises_shows_the_plan_so_far_and_its_error(here: str) -> No
     assert "planned_here.py:14 needs values" in found.output
 
 
+def test_a_step_that_raised_is_not_said_to_fit(here: str) -> None:
+    asked = [f"{here}:Asking", "--batch", "2x3"]
+    assert "fits: " not in run(*asked).output
+    found = run(*asked, "--json")
+    data = json.loads(found.stdout)
+    assert (found.exit_code, data["fits"]) == (1, None)
+    assert data["error"].startswith("DataDependentError: ")
+
+
+def test_a_picture_that_cannot_be_written(here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: lamina.modes.plan.Plan, path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(lamina.modes.plan.Plan, "plot", full)
+    found = run(f"{here}:model", "--batch", "2x100", "--plot", str(tmp_path / "plan.png"))
+    assert found.exit_code == 1
+    assert "fits: " in found.stdout
+    assert "its picture can't be written: [Errno 28] No space left on device" in found.stderr
+
+
+def test_ctrl_c_leaves_nothing_switched_on(here: str) -> None:
+    found = run(f"{here}:stopped", "--batch", "2x100")
+    assert found.exit_code == 130, found.output
+    assert "Traceback" not in found.output
+    assert type(torch.empty(1)) is torch.Tensor
+    assert torch.get_default_dtype() == torch.float32
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -107,7 +149,15 @@ def test_a_step_that_raises_shows_the_plan_so_far_and_its_error(here: str) -> No
         (["planned_here:number"], "can't be called"),
         (["planned_here:text"], "makes no torch.nn.Module, but str"),
         (["planned_here:absent"], "has no absent"),
-        (["planned_here"], "module:"),
+        (["planned_here"], "module:factory"),
+        (["llama-3b"], "neither one of llama-1b, llama-8b, llama-70b"),
+        (["planned_here:broken"], "planned_here:broken raised KeyError: 'weights' ("),
+        (["planned_here:broken"], "without arguments, inside FakeLikeMode"),
+        (["planned_here:given"], "missing 1 required positional argument: 'width'"),
+        (["planned_here:frozen", "--batch", "2x3"], "nothing to train"),
+        (["planned_here:model", "--batch", "99999999999999999999x100"], "more elements than any tensor"),
+        (["planned_here:model", "--plot", "."], "is a folder"),
+        (["planned_here:model", "--plot", "plan.pdf"], "written as .png or .svg"),
         (["planned_here:Asking", "--checkpointing", "--batch", "2x3"], "no list of equal blocks"),
     ],
 )

@@ -23,6 +23,7 @@ from .target import load_object
 SHIPPED = {"llama-1b": shipped.llama_1b, "llama-8b": shipped.llama_8b, "llama-70b": shipped.llama_70b}
 SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 STAGES = 4  # of a plan: building the model, forward, backward, optimizer
+PICTURES = (".png", ".svg")
 ALTERNATIVES = 6  # at most, mostly
 Allocator = Literal["caching"] | None
 
@@ -48,22 +49,44 @@ def plan(
 
     Example: lamina plan llama-8b --batch 1x4096 --optimizer adamw --dtype bfloat16 --device h200 --plot plan.png
     """
-    if plot is not None and not plot.resolve().parent.is_dir():
-        raise typer.BadParameter(f"--plot {plot}: there is no folder {plot.resolve().parent}")
+    _check_plot(plot)
     training = _training(target, batch, optimizer, dtype, checkpointing, int8)
     allocator = _allocator(device, exact)
-    found = _planned(training, device, allocator)
+    found = _planned(training, device, allocator, as_json)
     ways = [] if alone else _alternatives(training, found, device, allocator)
     if as_json:
         typer.echo(json.dumps(_record(target, training, found, ways), indent=1))
     else:
         _show(found, ways)
     if plot is not None:
-        found.plot(plot)
+        _plot(found, plot)
     raise typer.Exit(0 if found.fits is not False else 1)
 
 
+def _check_plot(path: Path | None) -> None:
+    """What can be said before the step is planned."""
+    if path is None:
+        return
+    if not path.resolve().parent.is_dir():
+        raise typer.BadParameter(f"--plot {path}: there is no folder {path.resolve().parent}")
+    if path.is_dir():
+        raise typer.BadParameter(f"--plot {path} is a folder. Name a file in it: {path / 'plan.png'}")
+    if path.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"--plot {path}: pictures are written as {' or '.join(PICTURES)}")
+
+
+def _plot(found: Plan, path: Path) -> None:
+    try:
+        found.plot(path)
+    except OSError as error:
+        typer.echo(f"the plan is done, and its picture can't be written: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
 def _training(target: str, batch: str, optimizer: str, dtype: str, checkpointing: bool, int8: bool) -> Training:
+    if target not in SHIPPED and ":" not in target:
+        known = ", ".join(SHIPPED)
+        raise typer.BadParameter(f"{target!r} is neither one of {known}, nor of the form module:factory")
     factory = SHIPPED.get(target) or load_object(target)
     if not callable(factory):
         raise typer.BadParameter(f"{target} can't be called: name a function or class that returns the model.")
@@ -96,7 +119,7 @@ def _allocator(device: str, exact: bool) -> Allocator:
     return "caching" if torch.device(claim).type == "cuda" and not exact else None
 
 
-def _planned(training: Training, device: str, allocator: Allocator) -> Plan:
+def _planned(training: Training, device: str, allocator: Allocator, as_json: bool) -> Plan:
     """The plan; where the step raises, the plan so far, then the error."""
     try:
         with _bar(1) as told:
@@ -107,7 +130,7 @@ def _planned(training: Training, device: str, allocator: Allocator) -> Plan:
         so_far = getattr(error, "plan", None)
         if so_far is None:
             raise
-        typer.echo(so_far.summary())
+        typer.echo(json.dumps(so_far.to_json(), indent=1) if as_json else so_far.summary())
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         raise typer.Exit(1) from None
 

@@ -20,6 +20,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ...subclasses.core.private import mkldnn_takes
+
 RUNS = {"AVX512": 16}  # channels in a block, by what torch says of the processor; else 8, that of AVX2
 GROUP_RUN = 4  # grouped: the kernels that take blocks want this many channels in a group, or a multiple
 SUMS = 4  # of the weight's gradient, which the matrix kernel adds up in the end
@@ -72,10 +74,8 @@ def by_onednn(call: Convolution) -> bool:
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
     dtype, shape = call.input.dtype, call.input.shape
-    if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    if dtype == torch.float16:
-        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    if dtype in (torch.bfloat16, torch.float16):
+        return mkldnn_takes(dtype)
     last = (1, *call.weight.shape[2:])[-2:]
     windowed = call.strided or max(call.dilation) > 1 or shape[0] >= 16 or max(last) > 1 or torch.get_num_threads() > 1
     large = call.groups > 1 or min(last) > 3 or shape[0] > 1 or prod(shape[:4]) > 20480

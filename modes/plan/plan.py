@@ -102,8 +102,11 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the device has enough memory. None: no device of the table."""
-        return None if self.missing_bytes is None else self.missing_bytes <= 0
+        """Whether the device has enough memory. None: no device of the table; or the step ended early, and what it got
+        to fits."""
+        if self.missing_bytes is None or (self.error is not None and self.missing_bytes <= 0):
+            return None
+        return self.missing_bytes <= 0
 
     def summary(self) -> str:
         """All of it in words, a dozen lines."""

@@ -43,7 +43,9 @@ def in_seconds(seconds: float) -> str:
     """Such as 12.3 ms."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.2f} µs"
+    if seconds >= 1e-6:
+        return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.2f} µs"
+    return f"{seconds * 1e9:.2f} ns"
 
 
 def in_place(step: Step | None) -> str:
@@ -56,7 +58,7 @@ def in_place(step: Step | None) -> str:
 
 def verdict(plan: Plan) -> str:
     """Whether it fits, in words; empty without a device of the table."""
-    if plan.hardware is None or plan.missing_bytes is None:
+    if plan.hardware is None or plan.missing_bytes is None or plan.fits is None:
         return ""
     where = f"{plan.hardware.name}, {in_bytes(plan.hardware.memory)}"
     if not plan.fits:
@@ -121,7 +123,8 @@ def _time(plan: Plan) -> Iterator[str]:
         return
     phases = ", ".join(f"{name} {in_seconds(s)}" for name, s in plan.costs.seconds_on(plan.hardware).items())
     yield f"estimate, at best: {in_seconds(plan.seconds)} on {plan.hardware.name} by its data sheet ({phases})"
-    yield verdict(plan)
+    if plan.fits is not None:
+        yield verdict(plan)
 
 
 def _end(plan: Plan) -> Iterator[str]:

@@ -29,15 +29,12 @@ def plan_step(
     convert: bool = False,
     progress: Callable[[Step], object] | None = None,
 ) -> Plan:
-    """What ``step`` needs: the peak of memory and what it is made of, operations, bytes moved. Nothing is computed, and
-    no memory is taken.
+    """What ``step`` needs: the peak of memory and what it is made of, operations, bytes moved; without its data.
 
     ``step`` is called once, inside a FakeLikeMode. It may build the model and the optimizer itself; or use some that
     were made of FakeLikeTensors before. Those that it refers to count from the start.
-
-    Code that ``torch.compile`` makes is planned by its graphs' operators. For the backend "inductor" these are what its
-    decompositions and its partitioner make, so what is saved for the backward is what Inductor saves; the operators
-    that it fuses count one by one, their temporaries, too.
+    Compiled code is planned by its graphs' operators; for Inductor, by those of its decompositions and partitioner:
+    what is saved for the backward is what it saves, temporaries that it fuses away count.
 
     Args:
         step: forward, backward and the optimizer's step; or any part of that.
@@ -50,8 +47,7 @@ def plan_step(
 
     Raises:
         UnknownDeviceError: no such device. ValueError: no such allocator.
-        DataDependentError: the step needs values. Every error of the step's own comes as it is; its ``plan`` is the
-            plan so far.
+        DataDependentError: the step needs values. Each error of the step comes as it is; its ``plan``: the plan so far.
 
     >>> import torch
     >>> def step():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -31,6 +34,7 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], Optimizer]] = {
     "adagrad": Adagrad,
     "rmsprop": RMSprop,
 }
+LARGEST_BATCH = 1 << 60  # elements: their bytes must be a number of 64 bits
 NO_OPTIMIZER = "none"
 """Forward alone, without gradients."""
 
@@ -66,6 +70,8 @@ class Training:
             raise TrainingError(f"there is no optimizer {self.optimizer!r} here: there are {known}.")
         if not self.batch or any(size < 1 for size in self.batch):
             raise TrainingError(f"a batch has a shape of numbers above 0, such as (8, 4096), and not {self.batch}.")
+        if prod(self.batch) >= LARGEST_BATCH:
+            raise TrainingError(f"a batch of {self.batch} has more elements than any tensor of torch can have.")
         if not self.dtype.is_floating_point:
             raise TrainingError(f"parameters are of a floating-point dtype, such as torch.bfloat16, not {self.dtype}.")
 
@@ -79,7 +85,8 @@ class Training:
         """The plan of one step of a training that is under way: the optimizer's state is there from the start.
 
         Raises:
-            TrainingError: the factory makes no module, or the model has nothing to checkpoint or to quantize.
+            TrainingError: the factory raises or makes no module; the model has nothing to train, to checkpoint or to
+                quantize.
         """
         tell = progress or str
         hardware = device_named(device) if isinstance(device, str) else None
@@ -94,6 +101,11 @@ class Training:
         torch.set_default_dtype(self.dtype)
         try:
             model = self.factory()
+        except Exception as error:
+            raise TrainingError(
+                f"{_name(self.factory)} raised {type(error).__name__}: {error} ({_raised_at(error)}). The factory is "
+                "called without arguments, inside FakeLikeMode: nothing that it makes has values."
+            ) from error
         finally:
             torch.set_default_dtype(before)
         if not isinstance(model, nn.Module):
@@ -111,6 +123,11 @@ class Training:
 def _warmed(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: nn.Module) -> Optimizer:
     """An optimizer that has made a step, so that it has its state."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise TrainingError(
+            f"{type(model).__name__} has no parameter that requires a gradient, so there is nothing to train: plan its "
+            f"forward alone, with the optimizer {NO_OPTIMIZER!r}."
+        )
     optimizer = make(trained)
     for parameter in trained:
         parameter.grad = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
@@ -187,6 +204,17 @@ def _quantize(model: nn.Module) -> None:
 
 def _teller(tell: Callable[[str], object]) -> Callable[[Step], object]:
     return lambda step: tell(f"{step.phase}: {step.module or step.op}") if step.number % 100 == 0 else None
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost place outside of torch and lamina, else the innermost."""
+    places = traceback.extract_tb(error.__traceback__)
+    theirs = [p for p in places if not p.filename.startswith((_LAMINA, _TORCH))]
+    place = (theirs or places)[-1]
+    return f"{place.filename}:{place.lineno}"
+
+
+_TORCH, _LAMINA = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
 
 
 def _name(factory: Any) -> str:

@@ -64,6 +64,7 @@ from .fake_errors import (
     devices_that_differ,
     lowers_precision_in_mkldnn,
     mkldnn_enabled,
+    mkldnn_takes,
     quietly,
 )
 from .fakes import (
@@ -215,6 +216,7 @@ __all__ = [
     "mark_dynamic",
     "metadata_only",
     "mkldnn_enabled",
+    "mkldnn_takes",
     "modes_on_stack",
     "module_call_code",
     "name_before_compiling",

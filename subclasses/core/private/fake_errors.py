@@ -31,12 +31,16 @@ deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
 mkldnn_enabled: Callable[[], bool] = torch._C._get_mkldnn_enabled
 
 
-def lowers_precision_in_mkldnn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's recurrent kernels take a 16-bit dtype on this CPU; float16, outside autograd alone."""
+def mkldnn_takes(dtype: torch.dtype) -> bool:
+    """Whether this CPU has oneDNN's kernels for a 16-bit dtype."""
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    half = dtype is torch.float16 and not torch.is_grad_enabled()
-    return half and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return dtype is torch.float16 and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
+def lowers_precision_in_mkldnn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's recurrent kernels take a 16-bit dtype on this CPU; float16, outside autograd alone."""
+    return mkldnn_takes(dtype) and not (dtype is torch.float16 and torch.is_grad_enabled())
 
 
 _DIFFER = re.compile(r"two (?:different )?devices,? (\S+?),? (?:and )?([a-z]+(?::\d+)?)")
