@@ -81,7 +81,8 @@ def test_what_was_compiled_for_inductor_before_and_after() -> None:
     assert not torch._TorchCompileInductorWrapper.__call__.__qualname__.startswith("instead_of")
 
 
-def test_the_partitioner_computes_cheap_operators_anew() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "inductor"])
+def test_the_partitioner_computes_cheap_operators_anew(backend: str) -> None:
     def loss(x: Tensor) -> Tensor:
         return x.sin().cos().exp().sin().sum()
 
@@ -89,6 +90,6 @@ def test_the_partitioner_computes_cheap_operators_anew() -> None:
         run(torch.empty(BATCH, WIDTH, requires_grad=True)).backward()
 
     eager = lamina.plan_step(partial(chain, loss))
-    compiled = lamina.plan_step(partial(chain, torch.compile(loss, backend="aot_eager_decomp_partition")))
+    compiled = lamina.plan_step(partial(chain, torch.compile(loss, backend=backend)))
     assert saved(eager) == 2 * ACTIVATION + 4  # those of the first sine and of the exponential
     assert saved(compiled) <= ACTIVATION + 4  # it computes them from the input
