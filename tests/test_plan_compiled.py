@@ -68,6 +68,7 @@ def test_inductor_is_planned_by_what_it_saves(device: str) -> None:
     assert saved(less) == saved(partitioned) == (BLOCKS - 1) * ACTIVATION + 4
     assert (plain.compiled_calls, plain.inductor_graphs, partitioned.inductor_graphs) == (2, 1, 0)
     assert "1 graphs were for Inductor" in plain.summary()
+    assert not any(step.op.startswith("aten::gelu") for step in plain.steps)  # decomposed, as for Inductor
     assert plain.to_json()["inductor_graphs"] == 1
 
 
