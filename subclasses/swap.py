@@ -23,6 +23,7 @@ from .core.gradients import GradientHook, dressed, layers_of
 from .core.private import (
     drop_weak_weights,
     gradient_hooks,
+    own_parameters,
     reattach_hooks,
     reference_count,
     renew_weak_weights,
@@ -195,3 +196,12 @@ def transaction(root: nn.Module, parameters: list[tuple[str, nn.Parameter]]) -> 
     finally:
         for rnn in recurrent:
             renew_weak_weights(rnn)
+        for module in root.modules():
+            _put_anew(own_parameters(module))
+
+
+def _put_anew(parameters: dict[str, Any]) -> None:
+    """Dynamo may look no further than to a module's dictionary: if nothing was put there, it runs the code that it
+    compiled for what was (torch 2.11)."""
+    for name in list(parameters):
+        parameters[name] = parameters.pop(name)
