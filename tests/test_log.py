@@ -167,6 +167,7 @@ def test_a_scope_is_that_of_its_thread() -> None:
     assert seen == [None]
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="autograd's other threads get no context of the first")
 def test_a_scope_reaches_the_threads_that_work_for_its_backward() -> None:
     script = """
 import os, threading, torch

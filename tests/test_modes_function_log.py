@@ -107,4 +107,5 @@ def test_compilation_happens_without_breaks_and_its_functions_do_not_show() -> N
     assert counter.frame_count == 1
     assert torch.equal(first, double(value))
     assert torch.equal(second, double(value))
-    assert set(names(mode)) <= {"aten::relu", "aten::mul.Tensor"}  # what this backend calls, not what was compiled
+    of_dynamo = {f"torch.Tensor.{name}" for name in ("stride", "size", "storage_offset")}  # torch 2.11
+    assert set(names(mode)) - of_dynamo <= {"aten::relu", "aten::mul.Tensor"}  # what this backend calls

@@ -618,6 +618,8 @@ def test_compiled_writes_are_refused() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_under_a_logging_layer(compiled: bool) -> None:
+    if compiled and torch.__version__ < "2.12":
+        pytest.skip("the log of torch 2.11 has products of this compilation")
     p, x = made(symmetric=False).pack(), torch.randn(4, 7)
     call = torch.compile(F.linear, backend="aot_eager", fullgraph=True) if compiled else F.linear
     with lamina.Log() as log:
