@@ -9,17 +9,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .cases import CASES, EAGER
+from .command import DONE, FAILED
+from .gaps import print_gaps
 from .instructions import Counts, count_instructions
-from .layers import Options, Progress, trials_of
+from .layers import Options, trials_of
 from .ours import load_ours
 from .peers import HAND_WRITTEN, hand_written
+from .progress import Progress, silent
+from .record import SCHEMA
 from .subjects import PLAIN, Subject
 from .tables import Table, print_tables
 from .timing import Variant, describe_machine
-from .trials import Gap, Trial
+from .trials import WRONG, Gap, Trial
 from .users import Users
 
-SCHEMA = 1
 SOURCE = f"{__name__}:variants"
 
 
@@ -75,13 +78,13 @@ def variants(op: str, layers: str, cls: str = "", make: str = "", rtol: str = ""
     return [each for each in prepared if isinstance(each, Variant)]
 
 
-def measured(options: Options, progress: Progress = str) -> CountResults:
+def measured(options: Options, progress: Progress = silent) -> CountResults:
     """Count for all operations of the options, each in a process of its own."""
     results = CountResults()
     user = options.user
     texts = [user.cls, user.make or "", "" if user.rtol is None else str(user.rtol)] if user else []
     for case in options.cases():
-        progress(f"{case.op}: counting instructions")
+        progress(f"{case.op}: counting instructions", 1)
         chosen = trials(case.op, options.layers, user)
         results.gaps += [each for each in (trial.prepare() for trial in chosen) if isinstance(each, Gap)]
         counts = count_instructions(SOURCE, [case.op, str(options.layers), *texts])
@@ -106,11 +109,12 @@ def _figure(trial: Trial, counts: Counts) -> CountFigure:
     )
 
 
-def show(results: CountResults, *, as_json: bool) -> None:
-    """Print the tables, or the JSON alone; reasons for what is missing go to stderr with the tables."""
+def command(options: Options, *, as_json: bool) -> int:
+    """Count, and print the tables, or the JSON alone. Returns the exit status."""
+    results = measured(options, lambda doing, _: print(doing, file=sys.stderr))
     if as_json:
         print(json.dumps(results.to_json(), indent=1))
-        return
-    print_tables(list(results.tables()))
-    for gap in results.gaps:
-        print(f"{gap.op}: {gap.subject}, {gap.layers}: {gap.reason}", file=sys.stderr)
+    else:
+        print_tables(list(results.tables()))
+        print_gaps(results.gaps, ())
+    return FAILED if any(gap.kind == WRONG for gap in results.gaps) else DONE

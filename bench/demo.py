@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from .demo_files import DemoError, folder_for, write_both
 from .demo_results import DemoResults, Outcome
 from .demo_task import Batch, Digits, load
 from .demo_trainee import PLAIN, WRAPPINGS, Trainee, Wrapping
+from .progress import Progress, progress_bar
 from .results import Results
 from .timing import Settings, Summary, describe_machine, paired_ratio, quiet_machine
 
@@ -27,9 +28,6 @@ COMPILING_STEPS = 2
 # Short loops, and the thread's own clock: a busy machine interrupts few of them, and lengthens none.
 # The demo always shows its figures, each with its interval.
 LAYER_SETTINGS = Settings(rounds=100, loop_ns=400_000, clock=time.thread_time_ns, refuse_above=None)
-
-# Called with what is at work, and by how much the whole has advanced.
-Progress = Callable[[str, int], object]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,6 @@ def run(*, quick: bool, json: bool, out: Path, seed: int) -> None:
             number (after all was printed and written).
     """
     from .demo_report import as_json, print_results
-    from .progress import progress_bar
 
     folder = folder_for(out)
     plan = Plan.of(quick=quick, seed=seed)
@@ -99,7 +96,7 @@ def train(plan: Plan, digits: Digits, progress: Progress) -> DemoResults:
         batches = list(digits.batches(plan.epochs, plan.seed))
         _train_in_turns(trainees, batches, random.Random(plan.seed), progress)
         outcomes = _outcomes(trainees, digits, batches[0])
-    cost = measure_layers(plan.settings, lambda op: progress(f"cost of {op}", 1))
+    cost = measure_layers(plan.settings, progress)
     return _results(plan, digits, outcomes, cost)
 
 

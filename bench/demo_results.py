@@ -7,10 +7,9 @@ from typing import Any
 
 from .compiler import EAGER
 from .demo_trainee import PLAIN, Phases
+from .record import SCHEMA
 from .results import Figure, Results
 from .timing import Summary
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)

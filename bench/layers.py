@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
-from typing import Any
+from functools import partial
 
 from ..conformance.subject import SubjectError
+from .budgets import budgets
 from .cases import CASES, CIRCUMSTANCES, EAGER, FORWARDS, LARGE_ADD, Case
+from .command import BAD_INPUT, Command, bench_parser, clocked
 from .instructions import CountingError, NoCounterError
 from .named import NameNotFoundError
 from .ours import LOGGING, TRANSPARENT, load_ours
 from .peers import HAND_WRITTEN, hand_written, load_peers
-from .results import Figure, Results, Share, Slope
-from .subjects import PLAIN, Absence, Subject
-from .timing import Measurement, Settings, Summary, TooNoisyError, Variant, describe_machine, measure, paired_ratio
-from .trials import NOISY, WRONG, Gap, Trial, reason_of
+from .plot import picture
+from .progress import Progress, silent
+from .report import LEGEND, tables
+from .results import SLOPE, Figure, Results, Share, Slope
+from .subjects import MAX_LAYERS, PLAIN, Absence, Subject
+from .summary import paired_ratios
+from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure_into
+from .trials import Gap, Trial
 from .users import Users
 
-Progress = Callable[[str], object]
-REFUSED = 1  # the exit status where the user's class gives a wrong result
+OPS = [case.op for case in CASES]
+SECONDS_BESIDE = 3.0
 IN_ALL_CIRCUMSTANCES = (PLAIN.name, HAND_WRITTEN, TRANSPARENT, LOGGING)
 
 
@@ -32,21 +36,15 @@ class Options:
     """What to measure: operations by name (all if empty), how long, how deep; and a class in the peers' place."""
 
     ops: tuple[str, ...] = ()
-    quick: bool = False
-    layers: int = 4
+    layers: int = MAX_LAYERS
     settings: Settings = field(default_factory=Settings)
     user: Users | None = None
 
-    def timing(self) -> Settings:
-        """The settings to use, quick or not."""
-        return self.settings.quick() if self.quick else self.settings
-
     def cases(self) -> list[Case]:
         """The cases named in `ops`, or all; a ValueError for a name that the bench does not know."""
-        known = [case.op for case in CASES]
-        unknown = [op for op in self.ops if op not in known]
+        unknown = [op for op in self.ops if op not in OPS]
         if unknown:
-            raise ValueError(f"no such operation: {', '.join(unknown)}. The bench knows: {', '.join(known)}.")
+            raise ValueError(f"no such operation: {', '.join(unknown)}. The bench knows: {', '.join(OPS)}.")
         return [case for case in CASES if not self.ops or case.op in self.ops]
 
     def subjects(self) -> tuple[list[Subject], list[Absence]]:
@@ -56,24 +54,33 @@ class Options:
         peers, absences = load_peers()
         return [PLAIN, *load_ours(), *peers], absences
 
+    def forwards(self) -> Sequence[Case]:
+        """The forwards to time: none where single operations were asked for."""
+        return () if self.ops else FORWARDS
 
-def run(options: Options = Options(), progress: Progress = str, begun: Callable[[Results], object] = id) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing.
+    def seconds_each(self) -> float:
+        """How long one case takes: its rounds, and some seconds to check all subjects and to find how many calls fill a
+        loop."""
+        return self.settings.seconds + SECONDS_BESIDE
 
-    `begun` is given the results before the first figure is there, for whoever wants to keep those of half a run.
-    """
+
+def work(options: Options) -> float:
+    """How many seconds a run takes."""
+    return options.seconds_each() * (len(options.cases()) + len(options.forwards()))
+
+
+def run(options: Options = Options(), progress: Progress = silent, begun: Callable[[Results], object] = id) -> Results:
+    """Measure, and return all figures with the reasons for those that are missing."""
     subjects, absences = options.subjects()
-    results = Results(describe_machine(), options.timing(), absences=absences)
-    results.subjects = {subject.name: subject.origin for subject in subjects}
-    results.asked_for = [subject.name for subject in subjects if subject.asked_for]
+    results = Results(describe_machine(), options.settings, absences=absences)
+    results.note(subjects)
     begun(results)
     for case in options.cases():
-        progress(case.op)
+        progress(case.op, options.seconds_each())
         add_case(results, case, list(trials_of(case, subjects, options.layers)))
-    if not options.ops:
-        for case in FORWARDS:
-            progress(case.op)
-            add_shares(results, case, subjects)
+    for case in options.forwards():
+        progress(case.op, options.seconds_each())
+        add_shares(results, case, subjects)
     return results
 
 
@@ -90,32 +97,30 @@ def trials_of(case: Case, subjects: Sequence[Subject], layers: int) -> Iterator[
                 yield Trial(case, subject, lowest, circumstance)
 
 
-def time_trials(trials: Iterable[Trial], settings: Settings) -> tuple[dict[str, Trial], Measurement, list[Gap]]:
-    """Check every trial, time those that pass together, and name the reason for the others."""
-    passed: dict[str, Trial] = {}
-    variants: list[Variant] = []
-    gaps: list[Gap] = []
+def checked(trials: Iterable[Trial], gaps: list[Gap]) -> dict[str, tuple[Trial, Variant]]:
+    """Those that pass their check, by name; the reasons for the others are added to the gaps."""
+    passed: dict[str, tuple[Trial, Variant]] = {}
     for trial in trials:
         prepared = trial.prepare()
         if isinstance(prepared, Gap):
             gaps.append(prepared)
         else:
-            passed[trial.name] = trial
-            variants.append(prepared)
-    ratios = [(name, base) for name, trial in passed.items() for base in _bases(trial, passed) if base]
-    return passed, measure(variants, settings, ratios), gaps
+            passed[trial.name] = trial, prepared
+    return passed
 
 
 def add_case(results: Results, case: Case, trials: Sequence[Trial]) -> None:
-    """Time one operation's trials and add figures, slopes and gaps."""
-    passed, measured, gaps = time_trials(trials, results.settings)
-    results.gaps += gaps
-    for trial in passed.values():
-        try:
-            results.figures.append(_figure(trial, passed, measured))
-        except TooNoisyError as error:
-            results.gaps.append(trial.gap(reason_of(error), NOISY))
-    results.slopes += _slopes(case, passed, measured)
+    """Check one operation's trials, time those that pass together, and add figures, slopes and gaps."""
+    both = checked(trials, results.gaps)
+    passed = {name: trial for name, (trial, _) in both.items()}
+    pairs = [(name, base) for name, trial in passed.items() for base in _bases(trial, passed) if base]
+
+    def add(measured: Measurement) -> None:
+        for trial in passed.values():
+            results.add(results.figures, partial(_figure, trial, passed, measured), trial.gap)
+        _add_slopes(results, case, passed, measured)
+
+    measure_into(add, [variant for _, variant in both.values()], results.settings, pairs)
 
 
 def _figure(trial: Trial, passed: dict[str, Trial], measured: Measurement) -> Figure:
@@ -152,7 +157,7 @@ def _hand_written_like(trial: Trial, passed: dict[str, Trial]) -> str | None:
     return next(names, None)
 
 
-def _slopes(case: Case, passed: dict[str, Trial], measured: Measurement) -> list[Slope]:
+def _add_slopes(results: Results, case: Case, passed: dict[str, Trial], measured: Measurement) -> None:
     """Cost per layer for every subject that was timed at two depths or more, plain being depth 0."""
     depths: dict[str, dict[int, str]] = {}
     for name, trial in passed.items():
@@ -160,83 +165,84 @@ def _slopes(case: Case, passed: dict[str, Trial], measured: Measurement) -> list
             depths.setdefault(trial.subject.name, {0: Trial(case, PLAIN, 0, EAGER).name})[trial.layers] = name
     per_round = {subject: measured.slopes(names) for subject, names in depths.items() if len(names) > 2}
     floor = per_round.get(HAND_WRITTEN)
-    found = []
     for subject, slopes in per_round.items():
-        ratio = paired_ratio(slopes, floor) if floor else None
-        found.append(Slope(case.op, subject, tuple(depths[subject]), Summary.of(slopes), ratio))
-    return found
+        gap = partial(Gap, f"{case.op}, slope", subject, max(depths[subject]), SLOPE)
+        results.add(
+            results.slopes, partial(_slope, case, subject, tuple(depths[subject]), slopes, floor, measured), gap
+        )
+
+
+def _slope(
+    case: Case,
+    subject: str,
+    layers: tuple[int, ...],
+    sample: Sequence[float],
+    floor: Sequence[float] | None,
+    measured: Measurement,
+) -> Slope:
+    what = f"the slope of {case.op} along layers of {subject}"
+    ratio = measured.given(f"{what} / {HAND_WRITTEN}", paired_ratios(sample, floor)) if floor else None
+    return Slope(case.op, subject, layers, measured.given(what, sample), ratio)
 
 
 def add_shares(results: Results, case: Case, subjects: Sequence[Subject]) -> None:
     """The part of a forward's time that one layer's dispatch takes: (wrapped - plain) / wrapped."""
     computing = [subject for subject in subjects if subject.computes and subject.has_values]
-    trials = [Trial(case, subject, int(subject is not PLAIN), EAGER) for subject in computing]
-    passed, measured, gaps = time_trials(trials, results.settings)
-    results.gaps += gaps
-    plain = measured.rounds[trials[0].name]
-    for name, trial in passed.items():
-        shares = [1 - base / mine for mine, base in zip(measured.rounds[name], plain, strict=True)]
-        try:
-            results.shares.append(Share(case.op, trial.subject.name, measured.time(name), Summary.of(shares)))
-        except TooNoisyError as error:
-            results.gaps.append(trial.gap(reason_of(error), NOISY))
+    passed = checked([Trial(case, subject, int(subject is not PLAIN), EAGER) for subject in computing], results.gaps)
+    plain = Trial(case, PLAIN, 0, EAGER).name
+
+    def add(measured: Measurement) -> None:
+        for name, (trial, _) in passed.items():
+            shares = Summary.of([1 - ratio for ratio in measured.ratios(plain, name)])
+            found: list[Summary] = []
+            results.add(found, partial(measured.time, name), trial.gap)
+            results.shares += [Share(case.op, trial.subject.name, each, shares) for each in found]
+
+    measure_into(add, [variant for _, variant in passed.values()], results.settings, [(plain, name) for name in passed])
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `lamina bench layers`."""
+    made = bench_parser("layers", "Cost per operation and subclass layer.")
+    made.add_argument("--op", action="append", choices=OPS, help="what to measure; repeatable; default: all")
+    made.add_argument(
+        "--layers", type=int, default=MAX_LAYERS, choices=range(1, MAX_LAYERS + 1), help="how deep to nest"
+    )
+    made.add_argument(
+        "--class", dest="cls", metavar="MODULE:CLASS", help="your tensor subclass, beside plain, hand-written and ours"
+    )
+    made.add_argument("--make", metavar="MODULE:FUNCTION", help="builds one of a plain tensor; default: from_plain")
+    made.add_argument("--rtol", type=float, help="how far off its results may be, relative to the largest value")
+    made.add_argument("--instructions", action="store_true", help="count instructions instead, by perf or callgrind")
+    made.add_argument("--anatomy", action="store_true", help="where the time of one layer goes, part by part")
+    return made
+
+
+def chosen_options(chosen: argparse.Namespace) -> Options:
+    """What the command line asked for."""
+    settings = Settings().quick() if chosen.quick else Settings()
+    user = Users(chosen.cls, chosen.make, chosen.rtol) if chosen.cls else None
+    return Options(tuple(chosen.op or ()), chosen.layers, clocked(settings, chosen), user)
+
+
+COMMAND = Command(parser, chosen_options, work, run, LEGEND, tables, budgets, picture=picture)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: measure, print tables or JSON, write the plot. Returns the exit status."""
-    from .report import parse
+    """The command line, in its three ways. Returns the exit status."""
+    from .anatomy.bench import COMMAND as ANATOMY
+    from .counted_layers import command as count
 
-    chosen = parse(arguments)
-    if chosen.plot and not chosen.plot.resolve().parent.is_dir():
-        print(f"--plot {chosen.plot}: there is no folder {chosen.plot.resolve().parent}", file=sys.stderr)
-        return 2  # before minutes are spent
-    settings = Settings(clock=time.thread_time_ns if chosen.cpu_time else time.perf_counter_ns)
-    user = Users(chosen.cls, chosen.make, chosen.rtol) if chosen.cls else None
-    options = Options(tuple(chosen.op), chosen.quick, chosen.layers, settings, user)
+    chosen = parser().parse_args(arguments)
+    if (chosen.make or chosen.rtol is not None) and not chosen.cls:
+        parser().error("--make and --rtol are about a class: give --class, too")
     try:
         if chosen.instructions:
-            return _instructions(options, chosen)
-        return _anatomy(options, chosen) if chosen.anatomy else _layers(options, chosen)
+            return count(chosen_options(chosen), as_json=chosen.json)
+        return (ANATOMY if chosen.anatomy else COMMAND).main(arguments)
     except (NameNotFoundError, SubjectError, NoCounterError, CountingError) as error:
         print(error, file=sys.stderr)
-        return 2
-
-
-def _layers(options: Options, chosen: argparse.Namespace) -> int:
-    from . import plot, report
-
-    return _shown(run(options, print_step), chosen, report, plot)
-
-
-def _instructions(options: Options, chosen: argparse.Namespace) -> int:
-    from .counted_layers import measured, show
-
-    results = measured(options, print_step)
-    show(results, as_json=chosen.json)
-    return REFUSED if any(gap.kind == WRONG for gap in results.gaps) else 0
-
-
-def _anatomy(options: Options, chosen: argparse.Namespace) -> int:
-    from .anatomy import plot, report
-    from .anatomy.bench import measured
-
-    return _shown(measured(options, print_step), chosen, report, plot)
-
-
-def _shown(results: Any, chosen: argparse.Namespace, report: ModuleType, plot: ModuleType) -> int:
-    """As tables or as JSON, by the module that knows the results, and as its picture. Returns the exit status."""
-    if chosen.json:
-        print(report.as_json(results))
-    else:
-        report.print_results(results)
-    if chosen.plot:
-        plot.write_plot(results, chosen.plot)
-    return REFUSED if results.refused() else 0
-
-
-def print_step(step: str) -> None:
-    """Say on stderr what is being measured, so that stdout holds the tables or the JSON alone."""
-    print(f"measuring {step}", file=sys.stderr)
+        return BAD_INPUT
 
 
 if __name__ == "__main__":

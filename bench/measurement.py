@@ -46,12 +46,11 @@ class Measurement:
 
     def time(self, name: str) -> Summary:
         """Nanoseconds per call of one variant."""
-        return self._given(f"the time of {name}", Summary.of(self.rounds[name]))
+        return self.given(f"the time of {name}", self.rounds[name])
 
     def ratio(self, name: str, baseline: str) -> Summary:
         """`name` over `baseline`, paired: each round gives one ratio."""
-        found = Summary.of(self.ratios(name, baseline))
-        return self._given(f"{name} / {baseline}", found)
+        return self.given(f"{name} / {baseline}", self.ratios(name, baseline))
 
     def ratios(self, name: str, baseline: str) -> list[float]:
         """`name` over `baseline`, round by round."""
@@ -83,7 +82,9 @@ class Measurement:
         self.stopped = Stop.INTERRUPTED
         return InterruptedMeasurement(self)
 
-    def _given(self, what: str, summary: Summary) -> Summary:
+    def given(self, what: str, sample: Sequence[float]) -> Summary:
+        """The summary of what was formed of these rounds, such as slopes; a TooNoisyError where it is too wide."""
+        summary = Summary.of(sample)
         if self.refuse_above is not None and summary.width > self.refuse_above:
             raise TooNoisyError(what, summary, self.refuse_above, self.whole_rounds(), self.stopped)
         return summary

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import lamina
 from lamina.modes import DispatchLog, FunctionLog, MemoryLog, NanGuard, OpCounter
 
 from .budget import Budget
-from .peers import DISPATCH_MODE, FUNCTION_MODE, EmptyDispatchMode, EmptyFunctionMode
-from .tables import Table, budgets_table, interval, print_tables, spread
-from .timing import Measurement, Settings, Summary, TooNoisyError, Variant, describe_machine, measure
-from .trials import reason_of
+from .cases import EAGER
+from .command import Command, bench_parser, clocked
+from .peers import DISPATCH_MODE, FUNCTION_MODE, EmptyDispatchMode, EmptyFunctionMode, flop_counter_mode
+from .picture import bars, colors_of
+from .progress import Progress, silent
+from .record import Record
+from .tables import Table, interval, spread
+from .timing import Measurement, Settings, Summary, Variant, describe_machine, measure_into
+from .trials import Gap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 NO_MODE = "no mode"
-SCHEMA = 1
+INCHES = (13, 4.8)
 SIZE = 8  # so small that an operator is all dispatch
 AT_MOST = {"OpCounter": 1.5, "DispatchLog": 3.0}
 
@@ -55,28 +60,29 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "FunctionLog": lambda: FunctionLog(lamina.Log(_Nowhere())),
     "NanGuard": NanGuard,
     "MemoryLog": MemoryLog,
-    "torch FlopCounterMode": lambda: FlopCounterMode(display=False),
+    "torch FlopCounterMode": flop_counter_mode,
 }
 """By name; each is entered anew for each loop."""
 
 
 @dataclass(frozen=True)
-class ModeFigure:
-    """One mode on one operator: nanoseconds a call, and the ratio to the empty mode of its kind, paired by round.
+class Figure:
+    """One mode on one operator: nanoseconds a call, and the ratio to the empty mode of its kind, paired by round."""
 
-    Where one of them is too noisy, `refused` says so, and neither is given.
-    """
-
+    name: str
     op: str
     mode: str
-    time_ns: Summary | None
-    ratio: Summary | None
-    refused: str | None = None
+    time_ns: Summary
+    ratio: Summary
 
-    @property
-    def name(self) -> str:
-        """What tells it apart in a file of figures."""
-        return f"{self.op} | {self.mode}"
+
+@dataclass
+class Results(Record):
+    """All that one run measured."""
+
+    bench: ClassVar[str] = "modes"
+
+    figures: list[Figure] = field(default_factory=list)
 
 
 def cases() -> dict[str, tuple[Callable[..., object], tuple[Any, ...]]]:
@@ -85,25 +91,34 @@ def cases() -> dict[str, tuple[Callable[..., object], tuple[Any, ...]]]:
     return {"add": (torch.add, (x, w)), "mm": (torch.mm, (x, w)), "t": (torch.t, (x,)), "add_": (x.add_, (w,))}
 
 
-def run(
-    settings: Settings, progress: Callable[[str], object] = str, begun: Callable[[list[ModeFigure]], object] = id
-) -> list[ModeFigure]:
-    """Time all modes on all operators. `begun` is given the list before the first figure is in it."""
-    figures: list[ModeFigure] = []
-    begun(figures)
+def seconds_each(settings: Settings) -> float:
+    """How many seconds one operator takes."""
+    return settings.seconds + 0.5
+
+
+def work(settings: Settings) -> float:
+    """How many seconds a run takes."""
+    return seconds_each(settings) * len(cases())
+
+
+def run(settings: Settings, progress: Progress = silent, begun: Callable[[Results], object] = id) -> Results:
+    """Time all modes on all operators."""
+    results = Results(describe_machine(), settings)
+    begun(results)
     for op, (function, args) in cases().items():
-        progress(op)
+        progress(op, seconds_each(settings))
         variants = [Variant(name, function, args, scope) for name, scope in MODES.items()]
-        measured = measure(variants, settings, [(name, _base(name)) for name in MODES])
-        figures += [_figure(op, name, measured) for name in MODES]
-    return figures
+        measure_into(partial(_add, results, op), variants, settings, [(name, _base(name)) for name in MODES])
+    return results
 
 
-def _figure(op: str, mode: str, measured: Measurement) -> ModeFigure:
-    try:
-        return ModeFigure(op, mode, measured.time(mode), measured.ratio(mode, _base(mode)))
-    except TooNoisyError as error:
-        return ModeFigure(op, mode, None, None, reason_of(error))
+def _add(results: Results, op: str, measured: Measurement) -> None:
+    for mode in MODES:
+        results.add(results.figures, partial(_figure, op, mode, measured), partial(Gap, op, mode, 1, EAGER.name))
+
+
+def _figure(op: str, mode: str, measured: Measurement) -> Figure:
+    return Figure(f"{op} | {mode}", op, mode, measured.time(mode), measured.ratio(mode, _base(mode)))
 
 
 def _base(mode: str) -> str:
@@ -111,61 +126,51 @@ def _base(mode: str) -> str:
     return FUNCTION_MODE if mode == "FunctionLog" else DISPATCH_MODE
 
 
-def budgets(figures: Sequence[ModeFigure]) -> Iterator[Budget]:
+def budgets(results: Results) -> Iterator[Budget]:
     """What was promised of the modes."""
-    for figure in figures:
-        if figure.mode in AT_MOST:
-            text = f"{figure.op}: {figure.mode} / {DISPATCH_MODE}"
-            yield Budget(text, figure.ratio, at_most=AT_MOST[figure.mode])
+    found = {(figure.op, figure.mode): figure.ratio for figure in results.figures}
+    for op in cases():
+        for mode, at_most in AT_MOST.items():
+            yield Budget(f"{op}: {mode} / {DISPATCH_MODE}", found.get((op, mode)), at_most)
 
 
-def chosen_settings(*, quick: bool, cpu_time: bool) -> Settings:
-    """How long to measure, and by which clock."""
-    settings = Settings(clock=time.thread_time_ns if cpu_time else time.perf_counter_ns)
-    return settings.quick() if quick else settings
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="lamina bench modes", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: rougher figures")
-    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead; nanoseconds")
-    chosen = parser.parse_args(arguments)
-    settings = chosen_settings(quick=chosen.quick, cpu_time=chosen.cpu_time)
-    figures = run(settings, lambda op: print(op, file=sys.stderr))
-    if chosen.json:
-        print(json.dumps(to_json(figures, settings), indent=1))
-        return 0
-    print_tables([*tables(figures), budgets_table(budgets(figures))])
-    return 0
-
-
-def to_json(figures: Sequence[ModeFigure], settings: Settings) -> dict[str, Any]:
-    """Numbers, strings, lists and dictionaries only. Times are nanoseconds."""
-    return {
-        "schema": SCHEMA,
-        "bench": "modes",
-        "machine": describe_machine(),
-        "settings": {**asdict(settings), "clock": settings.clock.__name__},
-        "figures": [{"name": each.name, **asdict(each)} for each in figures if not each.refused],
-        "budgets": [each.to_json() for each in budgets(figures)],
-        "gaps": [{"name": each.name, "reason": each.refused} for each in figures if each.refused],
-    }
-
-
-def tables(figures: Sequence[ModeFigure]) -> Iterator[Table]:
+def tables(results: Results) -> Iterator[Table]:
     """One for each operator."""
-    for op in dict.fromkeys(each.op for each in figures):
-        rows = [[each.mode, *_cells(each)] for each in figures if each.op == op]
+    for op in dict.fromkeys(each.op for each in results.figures):
+        rows = [
+            [each.mode, spread(each.time_ns, 1e-3), interval(each.ratio)] for each in results.figures if each.op == op
+        ]
         yield Table(op, ["", "µs a call", "x the empty mode"], rows)
 
 
-def _cells(figure: ModeFigure) -> list[str]:
-    if figure.time_ns is None or figure.ratio is None:
-        return ["", "too noisy"]  # why, and by how much, is among the gaps
-    return [spread(figure.time_ns, 1e-3), interval(figure.ratio)]
+def picture(results: Results) -> Canvas:
+    """A bar for each mode and operator, with its interval."""
+    from matplotlib.figure import Figure as Canvas
 
+    canvas = Canvas(figsize=INCHES, layout="constrained")
+    panel = canvas.subplots()
+    found = {mode: {each.op: each.time_ns for each in results.figures if each.mode == mode} for mode in MODES}
+    bars(panel, {mode: times for mode, times in found.items() if times}, 1e3, colors_of([*MODES]))
+    panel.set_xlabel("operator")
+    panel.set_ylabel("time per call (µs)")
+    panel.set_title("What modes add to an operator (median; whisker: its 95 % interval)")
+    panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return canvas
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `lamina bench modes`."""
+    return bench_parser("modes", "What each mode adds to an operator, over one that does nothing.")
+
+
+def chosen_settings(chosen: argparse.Namespace) -> Settings:
+    """What the command line asked for."""
+    return clocked(Settings().quick() if chosen.quick else Settings(), chosen)
+
+
+LEGEND = "median ± half the distance of the quartiles; in brackets: 95 % interval of the median, paired by round"
+COMMAND = Command(parser, chosen_settings, work, run, LEGEND, tables, budgets, picture=picture)
+main = COMMAND.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

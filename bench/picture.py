@@ -1,19 +1,77 @@
-"""A plot's file: PNG or SVG, by its name; written whole."""
+"""What all plots have: whiskers for intervals, colors, a legend below; and their files, PNG or SVG, written whole."""
 
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from .summary import Summary
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 120
 # The same plot gives the same file: no time of day, and names of clip paths (the salt) that follow from what they clip.
 METADATA = {"png": {}, "svg": {"Date": None}}
+
+
+def canvas_of(panels: int, columns: int, inches: tuple[float, float], below: float) -> tuple[Figure, list[Axes]]:
+    """A canvas with so many panels of this size in rows, and so many inches below for a legend."""
+    from matplotlib.figure import Figure as Canvas
+
+    columns = max(1, min(columns, panels))
+    rows = max(1, math.ceil(panels / columns))
+    canvas = Canvas(figsize=(inches[0] * columns, inches[1] * rows + below), layout="constrained")
+    made = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for unused in made[panels:]:
+        unused.set_visible(False)
+    return canvas, made[:panels]
+
+
+def whiskers(panel: Axes, xs: Sequence[float], found: Sequence[Summary], unit: float, **style: Any) -> None:
+    """Medians, in a unit of so many, with whiskers for their intervals."""
+    medians = [each.median / unit for each in found]
+    below = [(each.median - each.interval[0]) / unit for each in found]
+    above = [(each.interval[1] - each.median) / unit for each in found]
+    panel.errorbar(xs, medians, yerr=[below, above], **{"marker": "o", "markersize": 3, "capsize": 2, **style})
+
+
+def bars(panel: Axes, found: Mapping[str, Mapping[str, Summary]], unit: float, colors: Mapping[str, Any]) -> None:
+    """Groups of bars: of each name one in every group that it has a figure for, with a whisker for its interval."""
+    groups = list(dict.fromkeys(group for of_name in found.values() for group in of_name))
+    width = 0.8 / len(found)
+    for number, (name, of_name) in enumerate(found.items()):
+        places = [groups.index(group) + (number - (len(found) - 1) / 2) * width for group in of_name]
+        panel.bar(places, [each.median / unit for each in of_name.values()], width, color=colors[name], label=name)
+        whiskers(panel, places, [*of_name.values()], unit, fmt="none", ecolor="black", linewidth=0.8)
+    panel.set_xticks(range(len(groups)), [group.replace(", ", "\n") for group in groups])
+    panel.set_yscale("log")
+    panel.grid(axis="y", alpha=0.3, which="both")
+    panel.set_axisbelow(True)
+
+
+def colors_of(names: Sequence[str]) -> dict[str, Any]:
+    """A color for each of up to twenty names."""
+    from matplotlib import colormaps
+
+    colors = colormaps["tab10" if len(names) <= 10 else "tab20"].colors  # type: ignore[attr-defined]
+    return {name: colors[number % len(colors)] for number, name in enumerate(names)}
+
+
+def legend_below(canvas: Figure, columns: int) -> None:
+    """One legend for all panels, each name once."""
+    handles = {
+        label: line
+        for panel in canvas.axes
+        for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+        if panel.get_legend() is None
+    }
+    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def picture_bytes(canvas: Figure, kind: str, *, transparent: bool = False) -> bytes:

@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
+Progress = Callable[[str, float], object]
+"""Called with what begins, and how much of the whole it is."""
+
+
+def silent(doing: str, by: float) -> None:
+    """No progress."""
+
 
 def seconds_left(total: float, done: float, passed: float, *, in_seconds: bool = False) -> float | None:
     """How long the rest takes at the pace so far; None where nothing tells.
 
-    A bar that counts seconds (`in_seconds`) announces how long all takes, which is what is known while nothing is done.
+    Of a total that was announced `in_seconds`, a tenth counts as if it had taken what was announced: the first parts
+    alone say little about the rest.
     """
-    if done:
-        return (total - done) * passed / done
-    return max(0.0, total - passed) if in_seconds else None
+    known = total / 10 if in_seconds else 0.0
+    if not done + known:
+        return None
+    return max(0.0, total - done) * (passed + known) / (done + known)
 
 
 def in_words(seconds: float | None) -> str:
@@ -32,7 +41,7 @@ def progress_bar(
 ) -> Iterator[Callable[[str, float], None]]:
     """A bar that is gone at the end, and the function that moves it: what is at work, and by how much it advanced.
 
-    It shows the time that has passed; `with_left`: that it may take yet, too. `in_seconds`: so the total was estimated.
+    It shows the time that has passed; `with_left`: that it may take yet, too. `in_seconds`: so the total was announced.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -54,7 +63,7 @@ def progress_bar(
 
 
 def _left_column(*, in_seconds: bool) -> ProgressColumn:
-    """At the pace since the start: rich's own column forgets what is older than half a minute, as long steps are."""
+    """Rich's own column forgets what is older than half a minute, as long steps are."""
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 

@@ -1,22 +1,17 @@
-"""What the bench found: figures, slopes, shares, and a reason for everything that is missing. Plain data, JSON-able."""
+"""What the bench of layers found: figures, slopes, and the shares that dispatch has in a forward."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from .cases import EAGER
-from .subjects import Absence
-from .timing import Settings, Summary
-from .trials import WRONG, Gap
+from .record import Record
+from .timing import Summary
+from .trials import Gap
 
-SCHEMA = 1
-
-
-def refusals(gaps: Iterable[Gap], asked_for: Collection[str]) -> list[Gap]:
-    """The gaps that stand for wrong results of these subjects."""
-    return [gap for gap in gaps if gap.kind == WRONG and gap.subject in asked_for]
+SLOPE = "slope along layers"
+"""In place of a circumstance, in the gap of one."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +54,14 @@ class Share:
 
 
 @dataclass
-class Results:
+class Results(Record):
     """All that one run measured."""
 
-    machine: dict[str, str | int]
-    settings: Settings
-    subjects: dict[str, str] = field(default_factory=dict)
-    asked_for: list[str] = field(default_factory=list)
+    bench: ClassVar[str] = "layers"
+
     figures: list[Figure] = field(default_factory=list)
     slopes: list[Slope] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    absences: list[Absence] = field(default_factory=list)
 
     def eager(self, op: str) -> list[Figure]:
         """The figures of one op, called as it is ordinarily."""
@@ -84,7 +75,7 @@ class Results:
 
     def tried(self, op: str | None = None) -> list[Figure | Gap]:
         """What was measured, of one op or of all, and what was not."""
-        tried: list[Figure | Gap] = [*self.figures, *self.gaps]
+        tried: list[Figure | Gap] = [*self.figures, *(gap for gap in self.gaps if gap.circumstance != SLOPE)]
         return [each for each in tried if op in (None, each.op)]
 
     def gap(self, op: str, subject: str, layers: int, circumstance: str = EAGER.name) -> Gap | None:
@@ -92,13 +83,3 @@ class Results:
         key = (op, subject, layers, circumstance)
         found = (each for each in self.gaps if (each.op, each.subject, each.layers, each.circumstance) == key)
         return next(found, None)
-
-    def refused(self) -> list[Gap]:
-        """The wrong results of the class that the user asked for."""
-        return refusals(self.gaps, self.asked_for)
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
-        data = asdict(self)
-        data["settings"]["clock"] = self.settings.clock.__name__
-        return {"schema": SCHEMA, "bench": "layers", **data}

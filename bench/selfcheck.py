@@ -8,30 +8,29 @@ which is arithmetic and memory.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .budget import Budget
-from .tables import Table, budgets_table, print_tables
+from .command import Command, bench_parser, clocked, positive
+from .progress import Progress
+from .record import Record
+from .tables import Table
 from .timing import Measurement, Settings, Stop, Summary, Variant, describe_machine, measure
 from .verdict import CONFIDENCE, Verdict
 
-SCHEMA = 1
 PARTS = 20
-TIMES = 20
+TIMES, QUICK = 20, 5
 MUST_FIND = 0.9  # of the planted ones
 BASE, OTHER = "base", "other"
 SAME, PLANTED = "A/A", "planted 5 %"
 SETTINGS = Settings(loop_ns=400_000, warmup_ns=400_000, fewest=40, target=0.03, confidence=CONFIDENCE, seconds=4.0)
-Progress = Callable[[str], object]
+SECONDS_EACH = 0.8
 
 
 @dataclass(frozen=True)
@@ -82,77 +81,90 @@ class Figure:
         return self.verdict is Verdict.SLOWER if self.kind == PLANTED else not self.verdict.differs
 
 
-@dataclass
-class Results:
-    """All comparisons, and whether they were ended by the user."""
+@dataclass(frozen=True)
+class Options:
+    """How long to measure, and how many comparisons of each kind to make."""
 
-    settings: Settings
-    times: int
+    settings: Settings = SETTINGS
+    times: int = TIMES
+
+    @property
+    def comparisons(self) -> int:
+        """Of all kinds."""
+        return 2 * self.times * len(WORKLOADS)
+
+
+@dataclass
+class Results(Record):
+    """All comparisons, and how many of each kind were to be made."""
+
+    bench: ClassVar[str] = "selfcheck"
+
     figures: list[Figure] = field(default_factory=list)
-    interrupted: bool = False
+    times: int = TIMES
 
     def of(self, workload: str, kind: str) -> list[Figure]:
         """The comparisons of one kind."""
         return [each for each in self.figures if (each.workload, each.kind) == (workload, kind)]
 
-    def budgets(self) -> Iterator[Budget]:
-        """How many verdicts are right, and how many have to be."""
-        for workload in WORKLOADS:
-            for kind, least in ((SAME, self.times), (PLANTED, round(MUST_FIND * self.times))):
-                right = sum(each.right for each in self.of(workload.name, kind))
-                text = f"{workload.name}, {kind}: right verdicts of {self.times}"
-                yield Budget(text, Summary.of([right]), at_least=least)
-
     @property
-    def passed(self) -> bool:
-        """Whether the instrument is fit for use."""
-        return all(budget.met for budget in self.budgets())
+    def failed(self) -> bool:
+        """Whether the instrument is unfit for use."""
+        return not all(budget.met for budget in budgets(self))
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers, strings, lists and dictionaries only. Times are nanoseconds."""
+        """The verdicts as words."""
         return {
-            "schema": SCHEMA,
-            "bench": "selfcheck",
-            "machine": describe_machine(),
-            "settings": self.settings.to_json(),
-            "interrupted": self.interrupted,
+            **super().to_json(),
             "figures": [{**asdict(each), "verdict": each.verdict.value} for each in self.figures],
-            "budgets": [budget.to_json() for budget in self.budgets()],
-            "gaps": [],
         }
 
-    def table(self) -> Table:
-        """One row for each workload and kind."""
-        rows = [self._row(workload.name, kind) for workload in WORKLOADS for kind in (SAME, PLANTED)]
-        return Table("the instrument", ["", "µs a call", "ratio, least to most", "rounds", "verdicts"], rows)
 
-    def _row(self, workload: str, kind: str) -> list[str]:
-        found = self.of(workload, kind)
-        if not found:
-            return [f"{workload}, {kind}", "", "", "", "not measured"]
-        ratios = [each.ratio.median for each in found]
-        verdicts = [each.verdict for each in found]
-        counts = {each: verdicts.count(each) for each in Verdict if each in verdicts}
-        return [
-            f"{workload}, {kind}",
-            f"{Summary.of([each.time_ns.median for each in found]).median / 1e3:.2f}",
-            f"{min(ratios):.4f} to {max(ratios):.4f}",
-            str(max(len(each.rounds_ns) for each in found)),
-            ", ".join(f"{count} {each.value}" for each, count in counts.items()),
-        ]
+def budgets(results: Results) -> Iterator[Budget]:
+    """How many verdicts are right, and how many have to be."""
+    for workload in WORKLOADS:
+        for kind, least in ((SAME, results.times), (PLANTED, round(MUST_FIND * results.times))):
+            right = sum(each.right for each in results.of(workload.name, kind))
+            text = f"{workload.name}, {kind}: right verdicts of {results.times}"
+            yield Budget(text, Summary.of([right]), at_least=least)
 
 
-def measured(settings: Settings = SETTINGS, times: int = TIMES, progress: Progress = str) -> Results:
-    """Compare so many times for each workload and kind, in turns. An interrupt leaves what was found up to then."""
-    results = Results(settings, times)
-    try:
-        for number in range(times):
-            for workload in WORKLOADS:
-                for kind in (SAME, PLANTED):
-                    progress(f"{number + 1} of {times}: {workload.name}, {kind}")
-                    results.figures.append(compare(workload, kind, number, settings))
-    except KeyboardInterrupt:
-        results.interrupted = True
+def tables(results: Results) -> list[Table]:
+    """One row for each workload and kind."""
+    rows = [_row(results, workload.name, kind) for workload in WORKLOADS for kind in (SAME, PLANTED)]
+    return [Table("the instrument", ["", "µs a call", "ratio, least to most", "rounds", "verdicts"], rows)]
+
+
+def _row(results: Results, workload: str, kind: str) -> list[str]:
+    found = results.of(workload, kind)
+    if not found:
+        return [f"{workload}, {kind}", "", "", "", "not measured"]
+    ratios = [each.ratio.median for each in found]
+    verdicts = [each.verdict for each in found]
+    counts = {each: verdicts.count(each) for each in Verdict if each in verdicts}
+    return [
+        f"{workload}, {kind}",
+        f"{Summary.of([each.time_ns.median for each in found]).median / 1e3:.2f}",
+        f"{min(ratios):.4f} to {max(ratios):.4f}",
+        str(max(len(each.rounds_ns) for each in found)),
+        ", ".join(f"{count} {each.value}" for each, count in counts.items()),
+    ]
+
+
+def work(options: Options) -> float:
+    """How many seconds a run takes."""
+    return SECONDS_EACH * options.comparisons
+
+
+def run(options: Options, progress: Progress, begun: Callable[[Results], object] = id) -> Results:
+    """Compare so many times for each workload and kind, in turns."""
+    results = Results(describe_machine(), options.settings, times=options.times)
+    begun(results)
+    for number in range(options.times):
+        for workload in WORKLOADS:
+            for kind in (SAME, PLANTED):
+                progress(f"{number + 1} of {options.times}: {workload.name}, {kind}", SECONDS_EACH)
+                results.figures.append(compare(workload, kind, number, options.settings))
     return results
 
 
@@ -175,29 +187,21 @@ def compare(workload: Workload, kind: str, number: int, settings: Settings) -> F
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 where too few verdicts are right."""
-    parser = argparse.ArgumentParser(prog="lamina bench selfcheck", description=__doc__)
-    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
-    parser.add_argument("--times", type=int, default=TIMES, metavar="N", help=f"comparisons of each kind ({TIMES})")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead; nanoseconds")
-    chosen = parser.parse_args(arguments)
-    if chosen.times < 1:
-        parser.error(f"--times {chosen.times}: write 1 or more")
-    results = measured(
-        chosen_settings(cpu_time=chosen.cpu_time), chosen.times, lambda doing: print(doing, file=sys.stderr)
-    )
-    if chosen.json:
-        print(json.dumps(results.to_json(), indent=1))
-    else:
-        print_tables([results.table(), budgets_table(results.budgets())])
-    return 0 if results.passed else 1
+def parser() -> argparse.ArgumentParser:
+    """The command line of `lamina bench selfcheck`."""
+    made = bench_parser("selfcheck", __doc__ or "", plot=False)
+    made.add_argument("--times", type=positive, metavar="N", help=f"comparisons of each kind ({TIMES}; quick: {QUICK})")
+    return made
 
 
-def chosen_settings(*, cpu_time: bool) -> Settings:
-    """How long to measure, and by which clock."""
-    return replace(SETTINGS, clock=time.thread_time_ns) if cpu_time else SETTINGS
+def chosen_options(chosen: argparse.Namespace) -> Options:
+    """What the command line asked for."""
+    return Options(clocked(SETTINGS, chosen), chosen.times or (QUICK if chosen.quick else TIMES))
 
+
+LEGEND = "A/A: no difference may be found; planted: the slowdown has to be. Intervals of 99.9 %"
+COMMAND = Command(parser, chosen_options, work, run, LEGEND, tables, budgets)
+main = COMMAND.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

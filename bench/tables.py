@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from .budget import Budget
 from .timing import Summary
 
-FILE_WIDTH = 180
-BUDGETS = "budgets"
+FILE_WIDTH = 1000  # nothing is cut: a table takes what it needs
 Rows = list[list[str]]
 
 
@@ -41,7 +40,7 @@ def budgets_table(budgets: Iterable[Budget]) -> Table:
         [budget.text, budget.bound, interval(budget.measured) if budget.measured else "", budget.verdict]
         for budget in budgets
     ]
-    return Table(BUDGETS, ["", "budget", "measured", ""], rows)
+    return Table("budgets", ["", "budget", "measured", ""], rows)
 
 
 def print_tables(shown: Sequence[Table]) -> None:
@@ -61,7 +60,7 @@ def _print_rich(shown: Sequence[Table]) -> None:
     for table in shown:
         grid = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
         for number, head in enumerate(table.heads):
-            grid.add_column(head, justify="right" if number else "left", no_wrap=not number)
+            grid.add_column(head, justify="right" if number else "left", no_wrap=not number, overflow="fold")
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
         console.print(grid)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ __all__ = [
     "describe_machine",
     "least_squares_slope",
     "measure",
+    "measure_into",
     "paired_ratio",
     "quiet_machine",
 ]
@@ -105,6 +106,22 @@ def measure(
     except KeyboardInterrupt as error:
         raise result.interrupted() from error
     return result
+
+
+def measure_into(
+    add: Callable[[Measurement], object],
+    variants: Sequence[Variant],
+    settings: Settings,
+    ratios: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Measure, and give to `add` what was measured: after an interrupt, too, which then goes on."""
+    try:
+        measured = measure(variants, settings, ratios)
+    except InterruptedMeasurement as error:
+        if error.measurement.whole_rounds():
+            add(error.measurement)
+        raise
+    add(measured)
 
 
 class _Run:

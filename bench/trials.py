@@ -61,7 +61,7 @@ class Trial:
             args = self.arguments()
             self._rehearse(args)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
-            return self.gap(reason_of(error), WRONG if isinstance(error, WrongResultError) else LACKING)
+            return self.gap(reason_of(error), kind_of(error))
         return Variant(self.name, self._function, args, self.scope)
 
     def check(self) -> None:
@@ -155,6 +155,11 @@ def compare(mine: Tensor, plain: Tensor, tolerance: float | None) -> None:
         error = float((mine - plain).abs().max() / plain.abs().max().clamp_min(1e-12)) if plain.numel() else 0.0
     if not error <= tolerance:
         raise WrongResultError(f"wrong result: off by {error:.3g} of the largest value, {tolerance:.3g} is allowed")
+
+
+def kind_of(error: BaseException) -> str:
+    """Of a gap with this reason."""
+    return WRONG if isinstance(error, WrongResultError) else LACKING
 
 
 def reason_of(error: BaseException) -> str:

@@ -49,7 +49,7 @@ def found(name: str, draw: Callable[[], Any] = picture) -> Found:
 
 def measured(name: str) -> Callable[[Asked, Stretch], Found]:
     def measure(asked: Asked, stretch: Stretch) -> Found:
-        stretch.over(2)("halfway")
+        stretch.begin("halfway", 5)
         return found(name)
 
     return measure
@@ -65,7 +65,7 @@ def cut_short(error: BaseException, so_far: Callable[[], Found] | None) -> Calla
 
 
 def bench(name: str, measure: Callable[[Asked, Stretch], Found] | None = None) -> Bench:
-    return Bench(name, f"what {name} measures", 10, 1, measure or measured(name))
+    return Bench(name, f"what {name} measures", lambda _: 10.0, measure or measured(name))
 
 
 @pytest.fixture
@@ -328,21 +328,19 @@ def test_budgets_survive_the_file() -> None:
 def test_the_parts_of_a_bench_make_its_stretch_full() -> None:
     told: list[tuple[str, float]] = []
     stretch = Stretch("one", 9, lambda doing, by: told.append((doing, by)))
-    advance = stretch.over(3)
-    for doing in "abcd":  # one more than was announced
-        advance(doing)
+    for doing in "abcde":
+        stretch.begin(doing, 3)
     stretch.finish()
-    assert told == [("one: a", 0), ("one: b", 3), ("one: c", 3), ("one: d", 3), ("one", 0)]
-    advance = Stretch("two", 9, lambda doing, by: told.append((doing, by))).over(1)
-    for doing in "abc":
-        advance(doing)
-    assert told[5:] == [("two: a", 0), ("two: b", 9), ("two: c", 0)], "no more than the whole"
+    done = [("one: a", 0), ("one: b", 3), ("one: c", 3), ("one: d", 3), ("one: e", 0), ("one", 0)]
+    assert told == done, "no more than the whole"
 
 
 def test_the_time_left_goes_by_the_pace_so_far() -> None:
     assert seconds_left(100, 25, 50) == 150
     assert seconds_left(100, 0, 50) is None
-    assert seconds_left(100, 0, 40, in_seconds=True) == 60
+    assert seconds_left(100, 0, 0, in_seconds=True) == 100, "what was announced"
+    assert seconds_left(100, 10, 30, in_seconds=True) == 90 * 40 / 20
+    assert seconds_left(100, 110, 30, in_seconds=True) == 0
     assert [in_words(each) for each in (None, 3723.4)] == ["-:--:--", "1:02:03"]
 
 

@@ -12,7 +12,7 @@ import torch
 
 import lamina
 from lamina.bench.anatomy import entries, floor, outside
-from lamina.bench.anatomy.bench import add_case, measured, plan_of
+from lamina.bench.anatomy.bench import COMMAND, add_case, plan_of, run
 from lamina.bench.anatomy.freeing import FIRST, Reserve
 from lamina.bench.anatomy.parts import (
     ALIASING,
@@ -33,8 +33,7 @@ from lamina.bench.anatomy.parts import (
     Plan,
 )
 from lamina.bench.anatomy.planting import ANSWERED, NOTHING, planted
-from lamina.bench.anatomy.plot import write_plot
-from lamina.bench.anatomy.report import NOT_MEASURABLE, print_results, tables
+from lamina.bench.anatomy.report import NOT_MEASURABLE, tables
 from lamina.bench.anatomy.results import Anatomies
 from lamina.bench.cases import CASES, EAGER, Case, map_tensors
 from lamina.bench.layers import Options, main
@@ -373,7 +372,7 @@ def test_what_cannot_be_measured_is_named(results: Anatomies) -> None:
 
 
 def test_the_json_has_the_shape_of_all_benches(results: Anatomies) -> None:
-    data = json.loads(json.dumps(results.to_json()))
+    data = json.loads(json.dumps(COMMAND.data(results)))
     assert (data["schema"], data["bench"], data["budgets"]) == (1, "anatomy", [])
     names = [figure["name"] for figure in data["figures"]]
     assert len(set(names)) == len(names)
@@ -383,7 +382,7 @@ def test_the_json_has_the_shape_of_all_benches(results: Anatomies) -> None:
 
 
 def test_the_words_hold_parts_and_gaps(results: Anatomies, capsys: pytest.CaptureFixture[str]) -> None:
-    print_results(results)
+    COMMAND.show(results)
     shown = capsys.readouterr().out
     for text in ("rest", "whole", "a stand-in cost", "wrap: making the outer tensor", "Gaps:", "SeveralCallsError"):
         assert text in shown
@@ -391,15 +390,16 @@ def test_the_words_hold_parts_and_gaps(results: Anatomies, capsys: pytest.Captur
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_the_plot_is_a_picture(results: Anatomies, tmp_path: Path, suffix: str, begins: bytes) -> None:
-    write_plot(results, tmp_path / f"anatomy{suffix}")
+    COMMAND.draw(results, tmp_path / f"anatomy{suffix}")
     written = (tmp_path / f"anatomy{suffix}").read_bytes()
     assert written.startswith(begins)
     assert len(written) > 10_000
 
 
-def test_a_plot_of_nothing_but_gaps_is_drawn(tmp_path: Path) -> None:
-    write_plot(Anatomies(describe_machine(), BRIEF), tmp_path / "none.png")
-    assert (tmp_path / "none.png").exists()
+def test_of_nothing_but_gaps_no_plot_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    COMMAND.draw(Anatomies(describe_machine(), BRIEF), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+    assert "nothing to draw" in capsys.readouterr().err
 
 
 def test_a_wrong_class_is_refused_and_a_lacking_op_is_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
@@ -443,7 +443,7 @@ def test_a_run_measures_the_chosen_subjects_and_says_what_it_begins(monkeypatch:
     monkeypatch.setattr("lamina.bench.anatomy.bench.SUBJECTS", (HAND_WRITTEN,))
     begun: list[Anatomies] = []
     said: list[str] = []
-    found = measured(Options(("add_",), settings=BRIEF), said.append, begun.append)
+    found = run(Options(("add_",), settings=BRIEF), lambda doing, _: said.append(doing), begun.append)
     assert begun == [found]
     assert said == ["add_"]
     assert found.calls() == [("add_", HAND_WRITTEN)]

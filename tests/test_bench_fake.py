@@ -13,9 +13,9 @@ import torch
 from lamina.bench.fake import measuring
 from lamina.bench.fake.budgets import budgets
 from lamina.bench.fake.cases import OPERATOR, STEP, Case, cases
-from lamina.bench.fake.command import main
-from lamina.bench.fake.options import Options, chosen_options, parse
-from lamina.bench.fake.report import as_json, tables
+from lamina.bench.fake.command import COMMAND
+from lamina.bench.fake.options import Options, chosen_options, parser
+from lamina.bench.fake.report import tables
 from lamina.bench.fake.results import Results
 from lamina.bench.fake.subjects import FAKE_LIKE, FAKE_TENSOR, META, PLAIN, subjects
 from lamina.bench.timing import Settings
@@ -25,7 +25,7 @@ SHORT = Settings(rounds=2, fewest=2, loop_ns=1, warmup_ns=1, seconds=0.1, refuse
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    return measuring.run(Options(SHORT), str)
+    return measuring.run(Options(SHORT))
 
 
 def test_each_case_is_measured_for_each_subject(results: Results) -> None:
@@ -51,13 +51,13 @@ def test_budgets(results: Results) -> None:
 
 
 def test_json_has_the_common_shape(results: Results) -> None:
-    data = json.loads(as_json(results))
+    data = json.loads(json.dumps(COMMAND.data(results)))
     assert (data["schema"], data["bench"]) == (1, "fake")
     assert {"machine", "figures", "budgets", "gaps"} <= data.keys()
     names = [figure["name"] for figure in data["figures"]]
     assert len(set(names)) == len(names)
     assert all(len(figure["rounds_ns"]) >= 2 for figure in data["figures"])
-    assert [table.title for table in tables(results)] == ["one operator", "one training step", "budgets"]
+    assert [table.title for table in tables(results)] == ["one operator", "one training step"]
 
 
 def test_a_subject_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_subject_that_computes_something_else_is_refused(monkeypatch: pytest.M
     known[FAKE_LIKE] = replace(known[FAKE_LIKE], kind=torch.nn.Parameter)
     monkeypatch.setattr(measuring, "subjects", lambda: known)
     monkeypatch.setattr(measuring, "cases", lambda: cases()[:1])
-    results = measuring.run(Options(SHORT), str)
+    results = measuring.run(Options(SHORT))
     assert [(gap.subject, gap.kind) for gap in results.gaps] == [(FAKE_LIKE, "wrong")]
     assert FAKE_LIKE not in {figure.subject for figure in results.figures}
 
@@ -77,29 +77,31 @@ def test_a_subject_that_fails_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.add, (torch.ones(2), torch.ones(2))
 
     monkeypatch.setattr(measuring, "cases", lambda: [Case(OPERATOR, "add", make, (META, PLAIN))])
-    results = measuring.run(Options(SHORT), str)
+    results = measuring.run(Options(SHORT))
     assert [(gap.subject, gap.reason) for gap in results.gaps] == [(META, "RuntimeError: not on meta")]
 
 
 def test_an_interrupt_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Results] = []
+    monkeypatch.setattr(measuring, "cases", lambda: cases()[:2])
     told = 0
 
-    def tell(_: str) -> None:
+    def tell(*_: object) -> None:
         nonlocal told
         told += 1
         if told == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        measuring.run(Options(SHORT), tell, kept.append)
-    assert kept[0].stopped
-    assert {figure.what for figure in kept[0].figures} == {"add"}
+    def run(options: Options, _: object, begun: Any) -> Results:
+        return measuring.run(options, tell, begun)
+
+    found = replace(COMMAND, run=run).measured(Options(SHORT))
+    assert found.stopped
+    assert {figure.what for figure in found.figures} == {"add"}
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("lamina.bench.fake.command.chosen_options", lambda _: Options(SHORT))
+    main = replace(COMMAND, options=lambda _: Options(SHORT)).main
     monkeypatch.setattr(measuring, "cases", lambda: cases()[:1])
     where = tmp_path / "fake.png"
     assert main(["--quick", "--plot", str(where)]) == 0
@@ -112,6 +114,6 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_options() -> None:
-    quick = chosen_options(parse(["--quick", "--cpu-time"])).settings
-    assert quick.seconds < chosen_options(parse([])).settings.seconds
+    quick = chosen_options(parser().parse_args(["--quick", "--cpu-time"])).settings
+    assert quick.seconds < chosen_options(parser().parse_args([])).settings.seconds
     assert quick.clock.__name__ == "thread_time_ns"

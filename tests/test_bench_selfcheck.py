@@ -92,12 +92,12 @@ def test_a_planted_slowdown_is_one_part_in_twenty() -> None:
 
 def test_an_interrupt_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(selfcheck, "measure", Instrument(interrupt_at=3))
-    assert main(["--times", "1", "--json"]) == 1
+    assert main(["--times", "1", "--json"]) == 130
     found = json.loads(capsys.readouterr().out)
-    assert found["interrupted"]
+    assert found["stopped"].startswith("interrupted")
     assert [each["name"] for each in found["figures"]] == ["small | A/A | 0", "small | planted 5 % | 0"]
     monkeypatch.setattr(selfcheck, "measure", Instrument(interrupt_at=3))
-    assert main(["--times", "1"]) == 1
+    assert main(["--times", "1"]) == 130
     assert "not measured" in capsys.readouterr().out
 
 

@@ -15,11 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import lamina
+from lamina.bench.command import INTERRUPTED
 from lamina.bench.compiler import compiling, traced_backward
 from lamina.bench.ours import LOGGING
 from lamina.bench.peers import HAND_WRITTEN
-from lamina.bench.step import command, measuring
+from lamina.bench.progress import silent
+from lamina.bench.step import measuring
 from lamina.bench.step.budgets import budgets
+from lamina.bench.step.command import COMMAND
 from lamina.bench.step.compiled import guards_variant, reassembly
 from lamina.bench.step.conditions import (
     ALL_MODELS,
@@ -35,30 +38,26 @@ from lamina.bench.step.conditions import (
     everything,
     selected,
 )
-from lamina.bench.step.growth import compile_seconds_each, slopes
+from lamina.bench.step.growth import add_slopes, compile_slope, lines
 from lamina.bench.step.measuring import INT8, load_subjects, prepared, run, trials_of, work
 from lamina.bench.step.memory import overhead, peak_bytes
 from lamina.bench.step.models import LARGE, MLP, SMALL, Trunked, make_task
 from lamina.bench.step.optimizers import SGD
-from lamina.bench.step.options import Options, chosen_options, parse
+from lamina.bench.step.options import Options, chosen_options, parser
 from lamina.bench.step.peers import NAIVE, ByHand, Naive
-from lamina.bench.step.plot import growing, write_plot
-from lamina.bench.step.report import as_json, print_results, tables
+from lamina.bench.step.plot import growing
+from lamina.bench.step.report import tables
 from lamina.bench.step.results import Figure, Results, Split
 from lamina.bench.step.split import ACCUMULATE, BOTH, DETACH, FLATTEN, FORWARD, GUARDS, HOOKS, PARTS, REST, SplitTrial
 from lamina.bench.step.trial import CHECKED_STEPS, StepTrial, wrap_trunk, wrapped_weights
 from lamina.bench.subjects import PLAIN, Subject
 from lamina.bench.timing import Measurement, Settings, Summary
-from lamina.bench.trials import LACKING, WRONG, Gap
+from lamina.bench.trials import LACKING, NOISY, WRONG, Gap
 
 BRIEF = Settings(rounds=2, fewest=2, loop_ns=1, warmup_ns=1, seconds=0, refuse_above=None)
 FEW = 4
 TINY = Options(Matrix((MLP,), (SGD,), (EAGER,), (FEW, 2 * FEW), 2), not_compiled="a test.", settings=BRIEF)
 SUBJECTS = load_subjects()
-
-
-def quiet(doing: str, by: int) -> None:
-    """No progress."""
 
 
 def group(mode: str = EAGER, model: str = MLP, optimizer: str = SGD) -> Group:
@@ -88,7 +87,7 @@ def compiled_code_is_dropped() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def found() -> Results:
-    return run(TINY, quiet)
+    return run(TINY, silent)
 
 
 # Models and wrappings
@@ -281,7 +280,7 @@ def test_parts_of_a_split_are_differences_to_plain_by_parameter_and_layer() -> N
 def test_a_split_of_a_compiled_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "PARAMETERS", FEW)
     options = replace(TINY, matrix=replace(TINY.matrix, modes=(MODEL,), parameters=(FEW,), layers=1), large=False)
-    results = run(replace(options, not_compiled=None, split_layers=(1, 2)), quiet)
+    results = run(replace(options, not_compiled=None, split_layers=(1, 2)), silent)
     assert results.gaps == []
     names = [(each.subject, each.layers) for each in results.splits]
     assert names == [(LOGGING, 1), (LOGGING, 2), (NAIVE, 1), (HAND_WRITTEN, 1)]
@@ -351,13 +350,29 @@ def figure(parameters: int, layers: int, time: float, mode: str = MODEL, width: 
 
 def test_slopes_are_lines_through_rounds() -> None:
     grown = [figure(count, layers, 100.0 * count + 30 * count * layers) for count in (8, 64) for layers in (0, 1, 2)]
-    by_name = {each.name: each for each in slopes(grown)}
+    results = Results({}, BRIEF)
+    add_slopes(results, grown, Measurement({}))
+    by_name = {each.name: each for each in results.slopes}
     along = by_name[f"MLP | SGD | {MODEL} | 64 parameters | {LOGGING} | slope along layers"]
     assert (along.time_ns.median, along.points, along.straight) == (pytest.approx(30), (0, 1, 2), pytest.approx(1))
     assert by_name[f"MLP | SGD | {MODEL} | {LOGGING} x2 | slope along parameters"].time_ns.median == pytest.approx(160)
     assert len(by_name) == 2 + 3
-    assert compile_seconds_each(grown, LOGGING, 1) == pytest.approx(1)
-    assert compile_seconds_each(grown[:3], LOGGING, 1) is None
+    compiled = {line.name: compile_slope(line) for line in lines(grown)}
+    assert compiled[f"MLP | SGD | {MODEL} | {LOGGING} x1"] == pytest.approx(1)
+    assert compiled[f"MLP | SGD | {MODEL} | 64 parameters | {LOGGING}"] == pytest.approx(0)
+    assert {compile_slope(line) for line in lines([replace(each, compile_ns=0) for each in grown])} == {None}
+
+
+def test_a_slope_that_is_too_noisy_is_a_gap() -> None:
+    grown = [figure(8, layers, 100.0 + layers) for layers in (0, 1, 2)]
+    noisy = [replace(each, rounds_ns=(100.0 + each.layers, 100.0 + 50 * each.layers)) for each in grown]
+    results = Results({}, BRIEF)
+    add_slopes(results, noisy, Measurement({}, refuse_above=0.25))
+    assert results.slopes == []
+    (gap,) = results.gaps
+    assert (gap.subject, gap.kind) == (LOGGING, NOISY)
+    assert gap.op == "MLP, 8 parameters, SGD, slope along layers"
+    assert "is too noisy" in gap.reason
 
 
 def results_with(*figures: Figure) -> Results:
@@ -375,7 +390,7 @@ def test_budgets_are_of_the_split_and_of_the_large_step() -> None:
 
 def test_a_run_has_a_figure_for_each_trial(found: Results) -> None:
     assert found.gaps == []
-    assert len(found.figures) == work(TINY) == 2 * len(trials_of(TINY.groups()[0], FEW, SUBJECTS)) == 8
+    assert len(found.figures) == 2 * len(trials_of(TINY.groups()[0], FEW, SUBJECTS)) == 8
     names = [each.name for each in found.figures]
     assert len(set(names)) == len(names)
     assert names[1] == f"MLP | SGD | eager | 4 parameters | {LOGGING} x1"
@@ -388,21 +403,21 @@ def test_a_run_has_a_figure_for_each_trial(found: Results) -> None:
 def test_what_a_run_found_is_printed_and_drawn(
     found: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_results(replace(found, gaps=[Gap("op", "subject", 1, EAGER, "a reason")]))
+    COMMAND.show(replace(found, gaps=[Gap("op", "subject", 1, EAGER, "a reason")]))
     printed = capsys.readouterr().out
     assert "MLP, SGD, eager" in printed
     assert "a reason" in printed
     assert "eager only, nothing was compiled: a test." in printed
-    data = json.loads(as_json(found))
+    data = json.loads(json.dumps(COMMAND.data(found)))
     assert (data["schema"], data["bench"], len(data["figures"])) == (1, "step", 8)
     assert {"name", "time_ns", "rounds_ns"} <= set(data["figures"][0])
     assert len(data["budgets"]) == 3
-    write_plot(found, tmp_path / "step.png")
+    COMMAND.draw(found, tmp_path / "step.png")
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
     compiled = [figure(count, layers, 100.0 * count) for count in (8, 64) for layers in (0, 1)]
     drawn = results_with(*compiled, *(figure(count, 1, 1.0, width=LARGE.width) for count in (4, 8)))
     assert [len(group) for group in growing(drawn)] == [4]
-    write_plot(drawn, tmp_path / "step.svg")
+    COMMAND.draw(drawn, tmp_path / "step.svg")
     assert (tmp_path / "step.svg").read_text().startswith("<?xml")
     titles = [table.title for table in tables(drawn)]
     assert titles[:2] == [f"MLP, SGD, {MODEL}", f"MLP 1024, batch 8, SGD, {MODEL}"]
@@ -410,6 +425,13 @@ def test_what_a_run_found_is_printed_and_drawn(
 
 
 # What is measured
+
+
+def test_progress_adds_up_to_the_seconds_that_were_announced() -> None:
+    seconds: list[float] = []
+    run(TINY, lambda _, by: seconds.append(by))
+    assert sum(seconds) == pytest.approx(work(TINY))
+    assert work(replace(TINY, not_compiled=None, matrix=FULL)) > work(replace(TINY, matrix=FULL)) > work(TINY)
 
 
 def test_all_combinations_are_measured_only_if_asked_for() -> None:
@@ -427,24 +449,26 @@ def test_all_combinations_are_measured_only_if_asked_for() -> None:
 
 
 def test_the_command_line_narrows_what_is_measured() -> None:
-    chosen = parse(["--model", "gpt", "--optimizer", "adamw-single", "--mode", "eager", "--parameters", "8"])
+    chosen = parser().parse_args(
+        ["--model", "gpt", "--optimizer", "adamw-single", "--mode", "eager", "--parameters", "8"]
+    )
     options = chosen_options(chosen)
     (only,) = options.groups()
     assert (only.model, only.optimizer, only.mode, only.parameters) == ("GPT", "AdamW single", EAGER, (8,))
     assert options.splits() == ()
-    full = chosen_options(parse([]))
+    full = chosen_options(parser().parse_args([]))
     assert any(each.size == LARGE for each in full.groups())
     assert full.splits() == (1, 2, 4)
     assert {each.mode for each in replace(full, not_compiled="no compiler").groups()} == {EAGER}
     with pytest.raises(SystemExit):
-        parse(["--parameters", "0"])
+        parser().parse_args(["--parameters", "0"])
 
 
-def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "chosen_options", lambda _: TINY)
-    assert command.main(["--plot", str(tmp_path / "missing" / "x.png")]) == 2
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = replace(COMMAND, options=lambda _: TINY).main
+    assert main(["--plot", str(tmp_path / "missing" / "x.png")]) == 2
     assert "there is no folder" in capsys.readouterr().err
-    assert command.main(["--json", "--plot", str(tmp_path / "x.png")]) == 0
+    assert main(["--json", "--plot", str(tmp_path / "x.png")]) == 0
     assert len(json.loads(capsys.readouterr().out)["figures"]) == 8
     assert (tmp_path / "x.png").exists()
 
@@ -455,9 +479,8 @@ def test_an_interrupt_keeps_what_was_measured(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "chosen_options", lambda _: TINY)
     monkeypatch.setattr(measuring, "_add_splits", interrupted)
-    assert command.main(["--json"]) == command.INTERRUPTED
+    assert replace(COMMAND, options=lambda _: TINY).main(["--json"]) == INTERRUPTED
     data = json.loads(capsys.readouterr().out)
     assert data["stopped"].startswith("interrupted")
     assert len(data["figures"]) == 8

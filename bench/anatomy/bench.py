@@ -11,15 +11,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..cases import EAGER, LARGE_ADD, Case, tensors_in
-from ..layers import Options, Progress
+from ..command import Command
+from ..layers import Options, chosen_options, parser
 from ..ours import LOGGING, TRANSPARENT
 from ..peers import DISPATCH_MODE, FUNCTION_MODE, HAND_WRITTEN, TORCH_LOGGING, TWO_TENSOR, HandWritten
+from ..progress import Progress, silent
 from ..subjects import PLAIN, Subject
-from ..timing import Summary, Variant, describe_machine, measure
+from ..timing import Measurement, Summary, Variant, describe_machine, measure_into
 from ..trials import Gap, Trial, reason_of
 from . import entries, floor, nested, outside
 from .parts import PARTS, REST, SUM, WHOLE, Plan
 from .planting import STAND_IN, Site, planted
+from .plot import picture
+from .report import LEGEND, explanations, tables
 from .results import Anatomies, PartFigure, Unknown
 
 SUBJECTS = (HAND_WRITTEN, TRANSPARENT, LOGGING, TWO_TENSOR, TORCH_LOGGING, DISPATCH_MODE, FUNCTION_MODE)
@@ -29,18 +33,26 @@ class SeveralCallsError(ValueError):
     """The op is no single call of the handler, so that its parts are not those of one."""
 
 
-def measured(options: Options, progress: Progress = str, begun: Callable[[Anatomies], object] = id) -> Anatomies:
-    """Measure the parts of each op's cost under one layer. `begun`: as for the layers."""
+def cases(options: Options) -> list[Case]:
+    """The operations; a large one, which is all inner op, only where it was asked for."""
+    return [case for case in options.cases() if case.op != LARGE_ADD or LARGE_ADD in options.ops]
+
+
+def work(options: Options) -> float:
+    """How many seconds a run takes."""
+    return options.seconds_each() * len(cases(options))
+
+
+def run(options: Options, progress: Progress = silent, begun: Callable[[Anatomies], object] = id) -> Anatomies:
+    """Measure the parts of each op's cost under one layer."""
     subjects, absences = options.subjects()
     shown = [each for each in subjects if each.asked_for or each.name in SUBJECTS]
-    results = Anatomies(describe_machine(), options.timing(), absences=absences)
-    results.subjects = {subject.name: subject.origin for subject in shown}
-    results.asked_for = [subject.name for subject in shown if subject.asked_for]
+    results = Anatomies(describe_machine(), options.settings, absences=absences)
+    results.note(shown)
     begun(results)
-    for case in options.cases():
-        if case.op != LARGE_ADD or LARGE_ADD in options.ops:  # all inner op, unless asked for
-            progress(case.op)
-            add_case(results, case, shown)
+    for case in cases(options):
+        progress(case.op, options.seconds_each())
+        add_case(results, case, shown)
     return results
 
 
@@ -58,13 +70,17 @@ def add_case(results: Anatomies, case: Case, subjects: Sequence[Subject]) -> Non
     if not plans:
         return
     variants = [_within(name, each) for name, plan in plans.items() for each in plan.variants.values()]
-    rounds = measure(variants, replace(results.settings, refuse_above=None)).rounds
-    for name, plan in plans.items():
-        of_plan = {each: rounds[f"{name} | {each}"] for each in plan.variants}
-        results.figures += _figures(case.op, name, plan, of_plan)
-        results.unmeasurable += [Unknown(case.op, name, each.part, each.reason) for each in plan.unmeasured]
-        results.notes[f"{case.op} | {name}"] = plan.notes
-        results.stand_in_ns.setdefault(case.op, Summary.of(of_plan[STAND_IN]))
+
+    def add(measured: Measurement) -> None:
+        for name, plan in plans.items():
+            of_plan = {each: measured.rounds[f"{name} | {each}"] for each in plan.variants}
+            results.figures += _figures(case.op, name, plan, of_plan)
+            results.unmeasurable += [Unknown(case.op, name, each.part, each.reason) for each in plan.unmeasured]
+            results.notes[f"{case.op} | {name}"] = plan.notes
+            results.stand_in_ns.setdefault(case.op, Summary.of(of_plan[STAND_IN]))
+
+    # Parts are differences, some of about nothing: how wide an interval is beside that says nothing.
+    measure_into(add, variants, replace(results.settings, refuse_above=None))
 
 
 def _within(subject: str, variant: Variant) -> Variant:
@@ -133,3 +149,6 @@ def _arrival(trial: Trial, args: tuple[Any, ...], owner: Any) -> tuple[Any, ...]
         names = ", ".join(str(each[0]) for each in seen) or "no call"
         raise SeveralCallsError(f"{trial.case.op} arrives at the handler as {names}: the parts are those of one call")
     return tuple(seen[0])
+
+
+COMMAND = Command(parser, chosen_options, work, run, LEGEND, tables, notes=explanations, picture=picture)

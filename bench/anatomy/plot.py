@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..picture import write_picture
+from ..picture import canvas_of
 from .parts import PARTS, REST, WHOLE
 from .results import Anatomies
 
@@ -21,25 +19,13 @@ FAR = 2.0
 """A bar that is more times as long as the middle one is cut, and its length is written to it."""
 
 
-def write_plot(results: Anatomies, path: Path) -> None:
-    """Write the picture: SVG where the path ends so, PNG otherwise."""
-    write_picture(picture(results), path)
-
-
 def picture(results: Anatomies) -> Canvas:
     """Microseconds of each part, stacked."""
-    from matplotlib.figure import Figure as Canvas
-
     ops = list(dict.fromkeys(op for op, _ in results.calls()))
-    columns = max(1, min(COLUMNS, len(ops)))
-    rows = max(1, math.ceil(len(ops) / columns))
-    height = FRAME_INCHES + BAR_INCHES * max(1, len(results.subjects))
-    canvas = Canvas(figsize=(PANEL_WIDTH * columns, height * rows + 1.2), layout="constrained")
-    panels = list(canvas.subplots(rows, columns, squeeze=False).flat)
-    for panel, op in zip(panels, ops, strict=False):
+    height = FRAME_INCHES + BAR_INCHES * len(results.subjects)
+    canvas, panels = canvas_of(len(ops), COLUMNS, (PANEL_WIDTH, height), 1.2)
+    for panel, op in zip(panels, ops, strict=True):
         _draw_panel(panel, results, op)
-    for unused in panels[len(ops) :]:
-        unused.set_visible(False)
     handles = {label: bar for panel in panels for bar, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     ordered = [name for name in (*COLORS, WHOLE) if name in handles]
     legend = [handles[name] for name in ordered]
@@ -56,7 +42,7 @@ def _draw_panel(panel: Axes, results: Anatomies, op: str) -> None:
         _draw_bar(panel, results, op, subject, row, limit)
     panel.set_xlim(0, limit)
     panel.set_yticks(range(len(subjects)), subjects)
-    panel.invert_yaxis()
+    panel.set_ylim(len(results.subjects) - 0.5, -0.5)
     panel.set_xlabel("time per call (µs)")
     panel.set_title(op)
     panel.grid(alpha=0.3, axis="x")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from ..gaps import print_gaps
-from ..tables import Table, interval, print_tables
+from ..tables import Table, interval
 from .parts import PARTS, REST, SUM, WHOLE
 from .results import Anatomies
 
@@ -47,19 +44,3 @@ def explanations(results: Anatomies) -> list[str]:
         reasons.setdefault((each.subject, each.reason), {})[each.part] = None
     lines += [f"{subject}: {', '.join(parts)}: {reason}" for (subject, reason), parts in reasons.items()]
     return [*lines, *(f"{call}: {note}" for call, notes in results.notes.items() for note in notes)]
-
-
-def print_results(results: Anatomies) -> None:
-    """Print all of it."""
-    print(", ".join(f"{name} {value}" for name, value in results.machine.items()))
-    print(LEGEND)
-    print_tables(tables(results))
-    for name in results.asked_for:
-        print(f"{name}: {results.subjects[name]}")
-    print("\n".join(f"- {line}" for line in explanations(results)))
-    print_gaps(results.gaps, results.absences)
-
-
-def as_json(results: Anatomies) -> str:
-    """All figures; times are nanoseconds."""
-    return json.dumps(results.to_json())

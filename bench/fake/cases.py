@@ -12,6 +12,7 @@ from torch import Tensor
 from ..step.models import MLP, Size, make_task
 from ..step.optimizers import OPTIMIZERS, SGD
 from ..training import TrainingStep
+from ..trials import Gap
 from .subjects import FAKE_LIKE, FAKE_TENSOR, META, PLAIN, WITHOUT_MODE
 
 OPERATOR, STEP = "operator", "training step"
@@ -34,6 +35,10 @@ class Case:
     def name(self) -> str:
         """What tells it apart."""
         return f"{self.kind} | {self.what}"
+
+    def gap(self, subject: str, reason: str, kind: str) -> Gap:
+        """Why a subject has no figure."""
+        return Gap(self.what, subject, 0, self.kind, reason, kind)
 
 
 def cases() -> list[Case]:

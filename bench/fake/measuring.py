@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..timing import InterruptedMeasurement, Measurement, TooNoisyError, Variant, describe_machine, measure
-from ..trials import LACKING, NOISY, WRONG, Gap, reason_of
+from ..progress import Progress, silent
+from ..timing import Measurement, Variant, describe_machine, measure_into
+from ..trials import LACKING, WRONG, Gap, reason_of
 from .cases import Case, cases
-from .options import Options, Progress
+from .options import Options
 from .results import Figure, Results
 from .subjects import PLAIN, Subject, subjects
 
 
-def work(options: Options) -> int:  # noqa: ARG001 - as every bench is asked
-    """How many cases a run has."""
-    return len(cases())
+def work(options: Options) -> float:
+    """How many seconds a run takes."""
+    return len(cases()) * _seconds_each(options)
 
 
-def run(options: Options, progress: Progress, begun: Callable[[Results], object] = id) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing. `begun` is given the results before
-    there are any: after an interrupt they hold what was measured so far, marked."""
+def _seconds_each(options: Options) -> float:
+    return options.settings.seconds + 0.5
+
+
+def run(options: Options, progress: Progress = silent, begun: Callable[[Results], object] = id) -> Results:
+    """Measure, and return all figures with the reasons for those that are missing."""
     results = Results(describe_machine(), options.settings)
     begun(results)
     known = subjects()
-    try:
-        for case in cases():
-            progress(case.name)
-            _add_case(results, case, [known[name] for name in case.subjects])
-    except KeyboardInterrupt:
-        results.stopped = "interrupted: what was not measured is not here"
-        raise
+    for case in cases():
+        progress(case.name, _seconds_each(options))
+        _add_case(results, case, [known[name] for name in case.subjects])
     return results
 
 
@@ -45,23 +46,18 @@ def _add_case(results: Results, case: Case, asked: list[Subject]) -> None:
         else:
             passed.append(found)
     pairs = [(variant.name, passed[0].name) for variant in passed[1:]]
-    try:
-        measured = measure(passed, results.settings, pairs)
-    except InterruptedMeasurement as error:
-        _add_figures(results, case, passed, error.measurement)
-        raise
-    _add_figures(results, case, passed, measured)
+    measure_into(lambda measured: _add_figures(results, case, measured), passed, results.settings, pairs)
 
 
 def _checked(case: Case, subject: Subject, expected: list[Any]) -> Variant | Gap:
     try:
         variant, result = _result(case, subject)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the reason that the report gives
-        return Gap(case.what, subject.name, 0, case.kind, reason_of(error), LACKING)
+        return case.gap(subject.name, reason_of(error), LACKING)
     if isinstance(result, subject.kind) and _described(result) == expected:
         return variant
     wrong = f"{type(result).__name__} {_described(result)}, plain torch gives {expected}"
-    return Gap(case.what, subject.name, 0, case.kind, wrong, WRONG)
+    return case.gap(subject.name, wrong, WRONG)
 
 
 def _result(case: Case, subject: Subject) -> tuple[Variant, Any]:
@@ -78,15 +74,11 @@ def _described(result: Any) -> list[Any]:
     return [tuple(result.shape), result.stride(), str(result.dtype), result.requires_grad]
 
 
-def _add_figures(results: Results, case: Case, passed: list[Variant], measured: Measurement) -> None:
-    for variant in passed:
-        name = variant.name
-        if not measured.rounds[name]:
-            continue
-        try:
-            time_ns = measured.time(name)
-        except TooNoisyError as error:
-            results.gaps.append(Gap(case.what, name, 0, case.kind, reason_of(error), NOISY))
-            continue
-        rounds = tuple(measured.rounds[name])
-        results.figures.append(Figure(f"{case.name} | {name}", case.kind, case.what, name, time_ns, rounds))
+def _add_figures(results: Results, case: Case, measured: Measurement) -> None:
+    for name in measured.rounds:
+        results.add(results.figures, partial(_figure, case, name, measured), partial(case.gap, name))
+
+
+def _figure(case: Case, name: str, measured: Measurement) -> Figure:
+    rounds = tuple(measured.rounds[name])
+    return Figure(f"{case.name} | {name}", case.kind, case.what, name, measured.time(name), rounds)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from ..gaps import print_gaps
-from ..tables import Table, budgets_table, interval, print_tables, spread
-from .budgets import budgets
+from ..tables import Table, interval, spread
 from .cases import OPERATOR, STEP
 from .results import Results
 from .subjects import FAKE_TENSOR, PLAIN
@@ -18,9 +14,8 @@ LEGEND = (
 
 
 def tables(results: Results) -> list[Table]:
-    """All tables of a run, in reading order."""
-    found = [_table(results, kind) for kind in (OPERATOR, STEP)]
-    return [table for table in (*found, budgets_table(budgets(results))) if table.rows]
+    """All tables of a run but the budgets, in reading order."""
+    return [table for table in (_table(results, kind) for kind in (OPERATOR, STEP)) if table.rows]
 
 
 def _table(results: Results, kind: str) -> Table:
@@ -32,19 +27,3 @@ def _table(results: Results, kind: str) -> Table:
             cells = [interval(faster) if faster else "", interval(real) if real else ""]
             rows.append([f"{figure.what}, {figure.subject}", spread(figure.time_ns, 1e-3), *cells])
     return Table(f"one {kind}", ["", "µs", f"times as fast as {FAKE_TENSOR}", "x plain"], rows)
-
-
-def print_results(results: Results) -> None:
-    """Print all tables, and why figures are missing."""
-    print(", ".join(f"{name} {value}" for name, value in results.machine.items()))
-    print(LEGEND)
-    if results.stopped:
-        print(results.stopped)
-    print_tables(tables(results))
-    print_gaps(results.gaps, results.absences)
-
-
-def as_json(results: Results) -> str:
-    """All figures and budgets; times are nanoseconds."""
-    data = {**results.to_json(), "budgets": [budget.to_json() for budget in budgets(results)]}
-    return json.dumps(data, allow_nan=False)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from ..subjects import Absence
-from ..timing import Settings, Summary, paired_ratio
-from ..trials import Gap
-
-SCHEMA = 1
+from ..record import Record
+from ..timing import Summary, paired_ratio
 
 
 @dataclass(frozen=True)
@@ -25,15 +22,12 @@ class Figure:
 
 
 @dataclass
-class Results:
+class Results(Record):
     """All that one run measured."""
 
-    machine: dict[str, Any]
-    settings: Settings
-    stopped: str | None = None
+    bench: ClassVar[str] = "fake"
+
     figures: list[Figure] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    absences: list[Absence] = field(default_factory=list)
 
     def figure(self, kind: str, what: str, subject: str) -> Figure | None:
         """The one of these, or None where there is a gap."""
@@ -44,7 +38,3 @@ class Results:
         """The time of one subject over that of another, paired by round."""
         mine, base = self.figure(kind, what, subject), self.figure(kind, what, baseline)
         return paired_ratio(mine.rounds_ns, base.rounds_ns) if mine and base else None
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
-        return {"schema": SCHEMA, "bench": "fake", **asdict(self), "settings": self.settings.to_json()}

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 
 from ..compiler import EAGER, empty_cache
+from ..progress import Progress
 from ..subjects import Absence
-from ..timing import Measurement, TooNoisyError, describe_machine, measure, quiet_machine
-from ..trials import Gap, reason_of
+from ..timing import Measurement, Settings, describe_machine, measure_into, quiet_machine
+from ..trials import Gap
 from .accuracy import References
-from .options import Options, Progress
+from .options import Options
 from .peers import load_peers, quiet_peers
 from .problems import Layer, Problem
 from .results import Figure, Results
-from .step import FULL_SIZES, WRAPPINGS, Sizes, add_steps
+from .step import FULL_SIZES, Sizes, add_steps, seconds_of_steps
 from .subjects import PLAIN, Subject, load_ours, load_plain, weight_bytes
 from .trials import Built, Passed, Trial
+
+CALIBRATING_S, PRODUCTS_A_SECOND = 2.5, 3e9
+"""Of all trials together; of multiplications, all trials of a round in turns."""
 
 
 def load_subjects(layer: Layer) -> tuple[list[Subject], list[Absence]]:
@@ -27,24 +32,46 @@ def load_subjects(layer: Layer) -> tuple[list[Subject], list[Absence]]:
     return [*load_plain(layer.torch_dtype), *peers, *load_ours()], absences
 
 
-def work(options: Options) -> int:
-    """How many figures a run is to find."""
-    figures = sum(
-        len(options.rows) * (1 if subject.is_floor else len(options.modes))
-        for layer in options.layers()
-        for subject in load_subjects(layer)[0]
+def work(options: Options) -> float:
+    """How many seconds a run takes, roughly."""
+    problems = [Problem.of(layer, rows) for layer in options.layers() for rows in options.rows]
+    seconds = [
+        seconds_to_check(subject, mode)
+        for problem in problems
+        for subject in load_subjects(problem.layer)[0]
+        for mode in modes_of(subject, options.modes)
+    ]
+    return (
+        sum(seconds)
+        + sum(seconds_to_time(problem, options.timing(problem)) for problem in problems)
+        + options.step * seconds_of_steps(options)
     )
-    return figures + options.step * len(WRAPPINGS) * len(options.modes)
+
+
+def seconds_to_check(subject: Subject, mode: str) -> float:
+    """How many seconds a trial takes, to compile it most of all."""
+    return 0.1 if mode == EAGER or subject.is_floor else 0.35
+
+
+def seconds_to_time(problem: Problem, settings: Settings) -> float:
+    """How many seconds all trials of one problem take: to find how many calls fill a loop, then the rounds."""
+    a_round = problem.rows * problem.outputs * problem.inputs / PRODUCTS_A_SECOND
+    return CALIBRATING_S + max(settings.seconds, settings.fewest * a_round)
+
+
+def modes_of(subject: Subject, modes: Iterable[str]) -> list[str]:
+    """Floors are not compiled."""
+    return [mode for mode in modes if mode == EAGER or not subject.is_floor]
 
 
 def run(
-    options: Options, progress: Progress, sizes: Sizes = FULL_SIZES, begun: Callable[[Results], object] = id
+    options: Options,
+    progress: Progress,
+    begun: Callable[[Results], object] = id,
+    sizes: Sizes = FULL_SIZES,
 ) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing.
-
-    `begun` is given the results before the first figure is there, for whoever wants to keep those of half a run.
-    """
-    results = Results(describe_machine(), options.settings, options.modes, options.not_compiled)
+    """Measure, and return all figures with the reasons for those that are missing."""
+    results = Results(describe_machine(), options.settings, options.not_compiled, modes=options.modes)
     begun(results)
     with ExitStack() as scopes:
         scopes.enter_context(quiet_peers())
@@ -78,29 +105,28 @@ def add_problem(
     references = References(activations)
     passed: dict[str, tuple[Trial, Passed]] = {}
     for trial in trials_of(problem, built, options.modes):
-        progress(f"{problem.name}: {trial.name}", 1)
+        progress(f"{problem.name}: {trial.name}", seconds_to_check(trial.built.subject, trial.mode))
         prepared = trial.prepare(activations, references)
         if isinstance(prepared, Gap):
             results.gaps.append(prepared)
         else:
             passed[trial.name] = (trial, prepared)
-    progress(f"{problem.name}: timing", 0)
+    timing = options.timing(problem)
+    progress(f"{problem.name}: timing", seconds_to_time(problem, timing))
     variants = [each.variant for _, each in passed.values()]
     names = {variant.name for variant in variants}
     ratios = [(plain, name) for name, (trial, _) in passed.items() if (plain := _plain_like(trial)) in names]
-    measured = measure(variants, options.timing, ratios)
-    for trial, each in passed.values():
-        try:
-            results.figures.append(_figure(trial, each, measured))
-        except TooNoisyError as error:
-            results.gaps.append(trial.gap(reason_of(error)))
+
+    def add(measured: Measurement) -> None:
+        for trial, each in passed.values():
+            results.add(results.figures, partial(_figure, trial, each, measured), trial.gap)
+
+    measure_into(add, variants, timing, ratios)
 
 
 def trials_of(problem: Problem, built: Iterable[Built], modes: Iterable[str]) -> list[Trial]:
-    """Every subject in every mode; floors are not compiled."""
-    return [
-        Trial(each, problem, mode) for each in built for mode in modes if mode == EAGER or not each.subject.is_floor
-    ]
+    """Every subject in every mode that it has."""
+    return [Trial(each, problem, mode) for each in built for mode in modes_of(each.subject, modes)]
 
 
 def _plain_like(trial: Trial) -> str:

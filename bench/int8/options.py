@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from ..command import bench_parser, clocked, positive
 from ..compiler import COMPILED, EAGER, missing_compiler
 from ..timing import Settings
 from .problems import DTYPES, ROWS, SHAPES, Layer
 
-# Called with what is at work, and by how many figures the whole has advanced.
-Progress = Callable[[str, int], object]
-
 # Each weight is as large as a cache, and all take turns: a short product is timed when its own weight is back in it.
 STEADY = Settings(loop_ns=2_000_000, warmup_ns=1_000_000, lead_below_ns=20_000_000)
+LONGER, PROMISED = 3, Layer(2048, 2048, "float32").name
 QUICK_ROWS, QUICK_SHAPES, QUICK_DTYPES = (1, 16), SHAPES[:1], ("float32",)
 DESCRIPTION = """
 Time a linear layer with int8 weights: ScaledInt8Tensor beside plain torch, torchao and the floors of the machine, eager
@@ -32,7 +28,8 @@ seconds.
 class Options:
     """Which products to time, whether to compile, whether to time the training step, and how long to measure.
 
-    `seconds` are for the rounds of one problem; there are `fewest` at least.
+    `seconds` are for the rounds of one problem, three times as many for those of which most is promised; there are
+    `fewest` rounds at least. Of nine, the interval of the median leaves out the longest and the shortest.
     """
 
     shapes: tuple[tuple[int, int], ...] = SHAPES
@@ -41,13 +38,13 @@ class Options:
     not_compiled: str | None = None
     step: bool = True
     seconds: float = 2.0
-    fewest: int = 7
+    fewest: int = 9
     settings: Settings = STEADY
 
-    @property
-    def timing(self) -> Settings:
-        """How long to measure one problem."""
-        return replace(self.settings, seconds=self.seconds, fewest=self.fewest)
+    def timing(self, problem: Layer | None = None) -> Settings:
+        """How long to measure one problem, or the training step."""
+        seconds = self.seconds * (LONGER if problem and problem.name.startswith(PROMISED) else 1)
+        return replace(self.settings, seconds=seconds, fewest=self.fewest)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -67,25 +64,17 @@ def shape(text: str) -> tuple[int, int]:
     return int(outputs), int(inputs)
 
 
-def positive(text: str) -> int:
-    """A number of rows."""
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of rows; write 1 or more")
-    return int(text)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The command line of `lamina bench int8`."""
-    parser = argparse.ArgumentParser(prog="lamina bench int8", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--quick", action="store_true", help="a part of the table, in fewer rounds: rougher figures")
-    parser.add_argument(
+    made = bench_parser("int8", DESCRIPTION, epilog=EPILOG)
+    made.add_argument(
         "--shape",
         action="append",
         type=shape,
         metavar="NxK",
         help="outputs x inputs; repeatable; default: " + ", ".join(f"{outputs}x{inputs}" for outputs, inputs in SHAPES),
     )
-    parser.add_argument(
+    made.add_argument(
         "--rows",
         "-m",
         action="append",
@@ -93,20 +82,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="M",
         help=f"rows of the activations; repeatable; default: {', '.join(map(str, ROWS))}",
     )
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help="repeatable; default: both")
-    parser.add_argument("--eager", action="store_true", help="compile nothing")
-    only = parser.add_mutually_exclusive_group()
+    made.add_argument("--dtype", action="append", choices=DTYPES, help="repeatable; default: both")
+    made.add_argument("--eager", action="store_true", help="compile nothing")
+    only = made.add_mutually_exclusive_group()
     only.add_argument("--step", action="store_true", help="the training step alone")
     only.add_argument("--table", action="store_true", help="the products alone")
-    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of tables; nanoseconds")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG of speed against rows")
-    return parser.parse_args(arguments)
+    return made
 
 
 def chosen_options(chosen: argparse.Namespace) -> Options:
     """What the command line asked for. Without a C++ compiler, the eager half of it."""
-    clock = time.thread_time_ns if chosen.cpu_time else time.perf_counter_ns
+    if chosen.plot and chosen.step:
+        parser().error(f"--plot {chosen.plot}: the picture is of the products, which --step leaves out")
     quick = chosen.quick
     shapes = chosen.shape or (QUICK_SHAPES if quick else SHAPES)
     return Options(
@@ -116,5 +103,5 @@ def chosen_options(chosen: argparse.Namespace) -> Options:
         not_compiled="--eager leaves it out." if chosen.eager else missing_compiler(),
         step=not chosen.table,
         seconds=1.0 if quick else 2.0,
-        settings=replace(STEADY, clock=clock),
+        settings=clocked(STEADY, chosen),
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..picture import write_picture
+from ..picture import colors_of, legend_below, whiskers
 from .problems import Layer
 from .results import Figure, Results
 from .subjects import PLAIN
@@ -14,36 +13,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-Color = tuple[float, float, float, float]
 PANEL_INCHES = (5.2, 4.0)
-
-
-def write_plot(results: Results, path: Path) -> None:
-    """Write the picture: SVG where the path ends so, PNG otherwise."""
-    write_picture(picture(results), path)
 
 
 def picture(results: Results) -> Canvas:
     """A panel for each layer and mode, a line for each subject, whiskers for the medians' intervals."""
-    from matplotlib import colormaps
     from matplotlib.figure import Figure as Canvas
 
     layers, modes = results.layers(), results.modes
     canvas = Canvas(figsize=(PANEL_INCHES[0] * len(modes), PANEL_INCHES[1] * len(layers) + 1.2), layout="constrained")
     panels = canvas.subplots(len(layers), len(modes), squeeze=False, sharey="row")
-    colors = {subject: colormaps["tab20"](number) for number, subject in enumerate(results.subjects)}
+    colors = colors_of([*results.subjects])
     for row, layer in zip(panels, layers, strict=True):
         for panel, mode in zip(row, modes, strict=True):
             _draw_panel(panel, results, layer, mode, colors)
-    handles = {
-        label: line for panel in panels.flat for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    legend_below(canvas, 3)
     canvas.suptitle("A linear layer: times as fast as plain torch (median; whisker: its 95 % interval)")
     return canvas
 
 
-def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: dict[str, Color]) -> None:
+def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: dict[str, Any]) -> None:
     for subject, color in colors.items():
         line = [
             figure
@@ -63,13 +52,8 @@ def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: 
     panel.grid(alpha=0.3, which="both")
 
 
-def _draw_line(panel: Axes, line: list[Figure], subject: str, color: Color) -> None:
+def _draw_line(panel: Axes, line: list[Figure], subject: str, color: Any) -> None:
     found = [(figure.problem.rows, figure.speedup) for figure in line if figure.speedup]
-    rows = [each for each, _ in found]
-    medians = [speedup.median for _, speedup in found]
-    below = [speedup.median - speedup.interval[0] for _, speedup in found]
-    above = [speedup.interval[1] - speedup.median for _, speedup in found]
     style = ":" if subject.startswith("floor") else "-" if subject.startswith("lamina") else "--"
-    panel.errorbar(
-        rows, medians, yerr=[below, above], label=subject, color=color, linestyle=style, marker="o", markersize=3
-    )
+    rows, speedups = [each for each, _ in found], [speedup for _, speedup in found]
+    whiskers(panel, rows, speedups, 1, label=subject, color=color, linestyle=style)

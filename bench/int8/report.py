@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from ..gaps import print_gaps
-from ..tables import Rows, Table, budgets_table, interval, print_tables, spread
-from .budgets import budgets
+from ..tables import Rows, Table, interval, spread
 from .problems import Layer
 from .results import Decibels, Figure, Results, StepFigure
 
@@ -19,9 +16,8 @@ LEGEND = (
 
 
 def tables(results: Results) -> list[Table]:
-    """All tables of a run, in reading order."""
+    """All tables of a run but the budgets, in reading order."""
     found = [*(_layer_table(results, layer) for layer in results.layers()), _steps_table(results)]
-    found.append(budgets_table(budgets(results)))
     return [table for table in found if table.rows]
 
 
@@ -72,20 +68,3 @@ def _steps_table(results: Results) -> Table:
     ]
     heads = ["", "µs", "x fp32", "loss", "bytes"]
     return Table("training step: MLP 1024-2048-1024, batch 128, SGD", heads, rows)
-
-
-def print_results(results: Results) -> None:
-    """Print all tables, and why figures are missing."""
-    versions = dict.fromkeys(results.subjects.values())
-    print(", ".join([*(f"{name} {value}" for name, value in results.machine.items()), *versions]))
-    print(LEGEND)
-    if results.not_compiled:
-        print(f"eager only, nothing was compiled: {results.not_compiled}")
-    print_tables(tables(results))
-    print_gaps(results.gaps, results.absences)
-
-
-def as_json(results: Results) -> str:
-    """All figures and budgets; times are nanoseconds."""
-    data = {**results.to_json(), "budgets": [budget.to_json() for budget in budgets(results)]}
-    return json.dumps(data, allow_nan=False)

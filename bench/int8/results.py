@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from ..subjects import Absence
-from ..timing import Settings, Summary
-from ..trials import Gap
+from ..record import Record
+from ..timing import Summary
 from .problems import Layer, Problem
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -63,18 +60,14 @@ class StepFigure:
 
 
 @dataclass
-class Results:
-    """All that one run measured. `not_compiled` says why nothing was compiled, if so."""
+class Results(Record):
+    """All that one run measured."""
 
-    machine: dict[str, str | int]
-    settings: Settings
-    modes: tuple[str, ...]
-    not_compiled: str | None = None
-    subjects: dict[str, str] = field(default_factory=dict)
+    bench: ClassVar[str] = "int8"
+
     figures: list[Figure] = field(default_factory=list)
+    modes: tuple[str, ...] = ()
     steps: list[StepFigure] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    absences: list[Absence] = field(default_factory=list)
 
     def problems(self) -> list[Problem]:
         """The problems that have figures, in the order in which they were measured."""
@@ -99,13 +92,8 @@ class Results:
         return next((each for each in self.steps if (each.subject, each.mode) == (subject, mode)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds.
-
-        Training steps stand among the figures, after the products, which have a `problem`.
-        """
-        data = asdict(self)
+        """Training steps stand among the figures, after the products, which have a `problem`."""
+        data = super().to_json()
         del data["steps"]
         found: list[Figure | StepFigure] = [*self.figures, *self.steps]
-        data["figures"] = [{"name": each.name, **asdict(each)} for each in found]
-        data["settings"]["clock"] = self.settings.clock.__name__
-        return {"schema": SCHEMA, "bench": "int8", **data}
+        return {**data, "figures": [{"name": each.name, **asdict(each)} for each in found]}

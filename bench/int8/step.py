@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 import lamina
 
 from ..cases import random_tensors
-from ..compiler import COMPILED, CountingInductor
-from ..timing import Measurement, TooNoisyError, Variant, measure
+from ..compiler import COMPILED, EAGER, CountingInductor
+from ..progress import Progress
+from ..timing import Measurement, Variant, measure_into
 from ..training import TrainingStep
-from ..trials import Gap, WrongResultError, reason_of
-from .options import Options, Progress
+from ..trials import Gap, WrongResultError, kind_of, reason_of
+from .options import Options
 from .results import Results, StepFigure
 from .subjects import ours, weight_bytes
 
@@ -24,6 +26,7 @@ OP = "training step"
 FP32, INT16 = "fp32", ours("int16")
 STOCHASTIC = f"{INT16} stochastic"
 CHECKED_STEPS = 5
+SECONDS_EACH, SECONDS_TO_TIME = {EAGER: 1.0, COMPILED: 5.0}, 8.0
 # Of a mean over many outputs, whose gradients are small: one step changes the int8 payload of the weights.
 LEARNING_RATE = 1.0
 
@@ -88,25 +91,32 @@ class StepTrial:
             raise WrongResultError(f"the loss went from {self.losses[0]:.4f} to {self.losses[-1]:.4f}")
 
 
+def seconds_of_steps(options: Options) -> float:
+    """How many seconds the steps take."""
+    return len(WRAPPINGS) * sum(SECONDS_EACH[mode] for mode in options.modes) + SECONDS_TO_TIME
+
+
 def add_steps(results: Results, options: Options, progress: Progress, sizes: Sizes) -> None:
     """Check all, time those that pass in turns, and add their figures."""
     trials: dict[str, StepTrial] = {}
     for subject in WRAPPINGS:
         for mode in results.modes:
-            progress(f"{OP}: {subject}, {mode}", 1)
+            progress(f"{OP}: {subject}, {mode}", SECONDS_EACH[mode])
             prepared = _prepare(subject, mode, sizes)
             if isinstance(prepared, Gap):
                 results.gaps.append(prepared)
             else:
                 trials[prepared.variant.name] = prepared
-    variants = [trial.variant for trial in trials.values()]
+    progress(f"{OP}: timing", SECONDS_TO_TIME)
     ratios = [(base, name) for name, trial in trials.items() if (base := trial.base) in trials]
-    measured = measure(variants, options.timing, ratios)
-    for trial in trials.values():
-        try:
-            results.steps.append(_figure(trial, measured))
-        except TooNoisyError as error:
-            results.gaps.append(Gap(OP, trial.subject, 1, trial.mode, reason_of(error)))
+
+    def add(measured: Measurement) -> None:
+        for trial in trials.values():
+            results.add(
+                results.steps, partial(_figure, trial, measured), partial(Gap, OP, trial.subject, 1, trial.mode)
+            )
+
+    measure_into(add, [trial.variant for trial in trials.values()], options.timing(), ratios)
 
 
 def _figure(trial: StepTrial, measured: Measurement) -> StepFigure:
@@ -127,5 +137,5 @@ def _prepare(subject: str, mode: str, sizes: Sizes) -> StepTrial | Gap:
         trial = StepTrial(subject, mode, sizes)
         trial.check()
     except Exception as error:  # noqa: BLE001  # whatever a type raises is the reason that the report gives
-        return Gap(OP, subject, 1, mode, reason_of(error))
+        return Gap(OP, subject, 1, mode, reason_of(error), kind_of(error))
     return trial

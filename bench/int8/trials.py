@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..compiler import COMPILED, CountingInductor
 from ..timing import Variant
-from ..trials import Gap, WrongResultError, reason_of
+from ..trials import LACKING, Gap, WrongResultError, kind_of, reason_of
 from .accuracy import References, decibels
 from .peers import known_crash
 from .problems import Layer, Problem
@@ -53,9 +53,9 @@ class Trial:
         """What tells the trials of one problem apart."""
         return f"{self.built.subject.name} | {self.mode}"
 
-    def gap(self, reason: str) -> Gap:
+    def gap(self, reason: str, kind: str = LACKING) -> Gap:
         """Why this trial has no figure."""
-        return Gap(self.problem.name, self.built.subject.name, 1, self.mode, reason)
+        return Gap(self.problem.name, self.built.subject.name, 1, self.mode, reason, kind)
 
     def prepare(self, activations: Tensor, references: References) -> Passed | Gap:
         """The checked variant, compiled if it is to be; or a gap with the reason."""
@@ -66,7 +66,7 @@ class Trial:
             with torch.no_grad():
                 return self._passed(activations, references)
         except Exception as error:  # noqa: BLE001  # whatever a foreign type raises is the reason that the report gives
-            return self.gap(reason_of(error))
+            return self.gap(reason_of(error), kind_of(error))
 
     def _passed(self, activations: Tensor, references: References) -> Passed:
         module, backend = self.built.module, CountingInductor()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..trials import Gap
 from .models import MLP, MODELS, SMALL, Size
 from .optimizers import ADAMW, OPTIMIZERS, SGD
 
@@ -36,6 +37,10 @@ class Group:
         """What tells the groups of a run apart."""
         wide = "" if self.size == SMALL else f", hidden size {self.size.width}, batch {self.size.batch}"
         return f"{self.model}{wide} | {self.optimizer} | {self.mode}"
+
+    def gap(self, parameters: int, subject: str, layers: int, reason: str, kind: str) -> Gap:
+        """Why one of its steps has no figure."""
+        return Gap(f"{self.model}, {parameters} parameters, {self.optimizer}", subject, layers, self.mode, reason, kind)
 
     def layers_at(self, parameters: int) -> int:
         """How deep to wrap so many parameters."""

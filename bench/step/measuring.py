@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,21 +15,24 @@ import lamina
 
 from ..compiler import empty_cache, traced_backward
 from ..ours import LOGGING, load_ours
+from ..progress import Progress
 from ..subjects import PLAIN, Subject
-from ..timing import InterruptedMeasurement, Measurement, Summary, describe_machine, measure, quiet_machine
-from ..trials import LACKING, WRONG, Gap, WrongResultError, reason_of
+from ..timing import Measurement, Settings, Summary, describe_machine, measure_into, quiet_machine
+from ..trials import Gap, kind_of, reason_of
 from .conditions import EAGER, MODEL, Group
-from .growth import slopes
+from .expected import seconds_of_timing, seconds_of_trial
+from .growth import add_slopes
 from .memory import overhead
 from .models import MLP
 from .optimizers import SGD
-from .options import Options, Progress
+from .options import Options
 from .peers import load_peers
 from .results import Figure, Results
 from .split import PARAMETERS, SplitTrial
 from .trial import StepTrial
 
 INT8 = "lamina ScaledInt8Tensor"
+SPLIT = Group(MLP, SGD, MODEL, (PARAMETERS,), 0)
 Prepared = tuple[StepTrial, int]
 """A checked trial, and the most bytes that its step has alive."""
 
@@ -55,29 +59,35 @@ def dequantized(quantized: Any) -> Tensor:
     return plain
 
 
-def work(options: Options) -> int:
-    """How many trials a run has."""
+def work(options: Options) -> float:
+    """How many seconds a run takes."""
     subjects = load_subjects()
-    in_groups = sum(len(trials_of(group, count, subjects)) for group in options.groups() for count in group.parameters)
-    return in_groups + len(list(_split_trials(options, subjects)))
+    seconds = sum(seconds_of_group(group, subjects, options.settings) for group in options.groups())
+    return seconds + sum(_split_seconds(options, len(list(_split_trials(options, subjects)))))
+
+
+def seconds_of_group(group: Group, subjects: dict[str, Subject], settings: Settings) -> float:
+    """How many seconds a group takes: all its trials, and to time them."""
+    trials = [(count, *trial) for count in group.parameters for trial in trials_of(group, count, subjects)]
+    building = sum(_seconds(group, count, subject, layers) for count, subject, layers in trials)
+    return building + seconds_of_timing(group, [(count, layers) for count, _, layers in trials], settings)
+
+
+def _seconds(group: Group, parameters: int, subject: Subject, layers: int) -> float:
+    return seconds_of_trial(group, parameters, layers, quantized=subject.weight_only)
 
 
 def run(options: Options, progress: Progress, begun: Callable[[Results], object] = id) -> Results:
-    """Measure, and return all figures with the reasons for those that are missing. `begun` is given the results before
-    there are any: after an interrupt they hold what was measured so far, marked."""
+    """Measure, and return all figures with the reasons for those that are missing."""
     subjects = load_subjects()
     results = Results(describe_machine(), options.settings, options.not_compiled)
-    results.subjects = {name: subject.origin for name, subject in subjects.items()}
+    results.note([*subjects.values()])
     begun(results)
-    try:
-        with _scopes(options):
-            for group in options.groups():
-                _add_group(results, group, subjects, progress)
-            _add_splits(results, options, subjects, progress)
-        results.overheads = [overhead(each) for each in subjects.values() if each is not PLAIN]
-    except KeyboardInterrupt:
-        results.stopped = "interrupted: what was not measured is not here"
-        raise
+    with _scopes(options):
+        for group in options.groups():
+            _add_group(results, group, subjects, progress)
+        _add_splits(results, options, subjects, progress)
+    results.overheads = [overhead(each) for each in subjects.values() if each is not PLAIN]
     return results
 
 
@@ -95,24 +105,23 @@ def _add_group(results: Results, group: Group, subjects: dict[str, Subject], pro
     """Check all steps of a group, time those that pass in turns, and add their figures."""
     passed: list[Prepared] = []
     for parameters in group.parameters:
-        if group.mode != EAGER:
-            _compile_once(group, parameters)
         losses: list[float] | None = None
         for subject, layers in trials_of(group, parameters, subjects):
-            progress(f"{group.name}: {parameters} parameters, {subject.name} x{layers}", 1)
+            seconds = _seconds(group, parameters, subject, layers)
+            progress(f"{group.name}: {parameters} parameters, {subject.name} x{layers}", seconds)
+            if subject is PLAIN and group.mode != EAGER:
+                _compile_once(group, parameters)
             found = prepared(group, subject, layers, parameters, losses)
             if isinstance(found, Gap):
                 results.gaps.append(found)
                 continue
             losses = found[0].losses if subject is PLAIN else losses
             passed.append(found)
-    progress(f"{group.name}: timing", 0)
-    try:
-        measured = _measured(passed, results)
-    except InterruptedMeasurement as error:
-        _add_figures(results, passed, error.measurement)
-        raise
-    _add_figures(results, passed, measured)
+    trials = [(trial.parameters, trial.layers) for trial, _ in passed]
+    progress(f"{group.name}: timing", seconds_of_timing(group, trials, results.settings))
+    variants = [each for trial, _ in passed for each in trial.variants()]
+    add = partial(_add_figures, results, passed)
+    measure_into(add, variants, results.settings, _pairs(passed))
     torch.compiler.reset()  # the compiled are timed: their code and guards can go
 
 
@@ -131,34 +140,37 @@ def prepared(
         trial.check(plain)
         return trial, trial.peak_bytes()
     except Exception as error:  # noqa: BLE001  # whatever a type raises is the reason that the report gives
-        kind = WRONG if isinstance(error, WrongResultError) else LACKING
-        where = f"{group.model}, {parameters} parameters, {group.optimizer}"
         inner = getattr(error, "inner_exception", error)  # of one that only says which backend raised
-        return Gap(where, subject.name, layers, group.mode, reason_of(inner), kind)
+        return group.gap(parameters, subject.name, layers, reason_of(inner), kind_of(error))
 
 
-def _measured(passed: Sequence[Prepared], results: Results) -> Measurement:
-    names = {(trial.subject.name, trial.parameters): trial.name for trial, _ in passed}
-    pairs = [
-        (trial.name, names[PLAIN.name, trial.parameters])
-        for trial, _ in passed
-        if trial.layers and (PLAIN.name, trial.parameters) in names
-    ]
-    return measure([each for trial, _ in passed for each in trial.variants()], results.settings, pairs)
+def _pairs(passed: Sequence[Prepared]) -> list[tuple[str, str]]:
+    """Each wrapped step, and the plain one with as many parameters."""
+    plain = {trial.parameters: trial.name for trial, _ in passed if trial.subject is PLAIN}
+    wrapped = [trial for trial, _ in passed if trial.layers and trial.parameters in plain]
+    return [(trial.name, plain[trial.parameters]) for trial in wrapped]
 
 
 def _add_figures(results: Results, passed: Sequence[Prepared], measured: Measurement) -> None:
-    if not measured.whole_rounds():
-        return
-    plain = {trial.parameters: trial for trial, _ in passed if trial.subject is PLAIN}
-    figures = [_figure(trial, peak, plain.get(trial.parameters), measured) for trial, peak in passed]
+    """What is too noisy is a gap: a step, the check of its guards, a slope."""
+    plain = dict(_pairs(passed))
+    figures: list[Figure] = []
+    for trial, peak in passed:
+        guards = _guards(results, trial, measured)
+        results.add(figures, partial(_figure, trial, peak, plain.get(trial.name), guards, measured), trial.gap)
     results.figures += figures
-    results.slopes += slopes(figures)
+    add_slopes(results, figures, measured)
 
 
-def _figure(trial: StepTrial, peak: int, plain: StepTrial | None, measured: Measurement) -> Figure:
+def _guards(results: Results, trial: StepTrial, measured: Measurement) -> Summary | None:
+    found: list[Summary] = []
+    if trial.guards_name in measured.rounds:
+        results.add(found, partial(measured.time, trial.guards_name), partial(trial.gap, part="guards"))
+    return found[0] if found else None
+
+
+def _figure(trial: StepTrial, peak: int, plain: str | None, guards: Summary | None, measured: Measurement) -> Figure:
     group, name = trial.group, trial.name
-    wrapped = plain is not None and trial.layers > 0
     rounds = measured.rounds[name]
     return Figure(
         name,
@@ -171,9 +183,9 @@ def _figure(trial: StepTrial, peak: int, plain: StepTrial | None, measured: Meas
         group.size.width,
         group.size.batch,
         measured.time(name),
-        measured.ratio(name, plain.name) if plain and wrapped else None,
-        _added(rounds, measured.rounds[plain.name], trial) if plain and wrapped else None,
-        measured.time(trial.guards_name) if trial.guards_name in measured.rounds else None,
+        measured.ratio(name, plain) if plain else None,
+        _added(rounds, measured.rounds[plain], trial) if plain else None,
+        guards,
         trial.compilation.compile_ns,
         trial.compilation.graphs,
         trial.compilation.recompiled,
@@ -184,7 +196,7 @@ def _figure(trial: StepTrial, peak: int, plain: StepTrial | None, measured: Meas
 
 
 def _added(mine: Sequence[float], plain: Sequence[float], trial: StepTrial) -> Summary:
-    """What wrapping adds, by parameter and layer."""
+    """What wrapping adds, by parameter and layer: a difference, which may be about nothing, so given at any width."""
     by = trial.parameters * trial.layers
     return Summary.of([(wrapped - bare) / by for wrapped, bare in zip(mine, plain, strict=True)])
 
@@ -197,19 +209,35 @@ def _split_trials(options: Options, subjects: dict[str, Subject]) -> Iterator[tu
         yield from ((peer, 1) for peer in load_peers())
 
 
+def _split_seconds(options: Options, trials: int) -> tuple[float, float]:
+    """To build the trials, and to time them."""
+    if not trials:
+        return 0.0, 0.0
+    return trials * seconds_of_trial(SPLIT, PARAMETERS, 1), seconds_of_timing(SPLIT, [], _longer(options.settings))
+
+
+def _longer(settings: Settings) -> Settings:
+    """Differences are noisier than times."""
+    return replace(settings, seconds=3 * settings.seconds)
+
+
 def _add_splits(results: Results, options: Options, subjects: dict[str, Subject], progress: Progress) -> None:
     """Check all, time the parts of those that pass in turns, and add the splits."""
-    group = Group(MLP, SGD, MODEL, (PARAMETERS,), 0)
     passed: list[SplitTrial] = []
-    for subject, layers in _split_trials(options, subjects):
-        progress(f"split of {PARAMETERS} parameters: {subject.name} x{layers}", 1)
-        found = prepared(group, subject, layers, PARAMETERS, passed[0].step.losses if passed else None)
+    asked = list(_split_trials(options, subjects))
+    building, timing = _split_seconds(options, len(asked))
+    for subject, layers in asked:
+        progress(f"split of {PARAMETERS} parameters: {subject.name} x{layers}", building / len(asked))
+        found = prepared(SPLIT, subject, layers, PARAMETERS, passed[0].step.losses if passed else None)
         if isinstance(found, Gap):
             results.gaps.append(found)
         else:
             passed.append(SplitTrial(found[0]))
     if passed and passed[0].step.subject is PLAIN:
-        longer = replace(results.settings, seconds=3 * results.settings.seconds)  # differences are noisier than times
-        measured = measure([each for trial in passed for each in trial.variants()], longer)
-        results.splits = [trial.split(passed[0], measured) for trial in passed[1:]]
+        progress(f"split of {PARAMETERS} parameters: timing", timing)
+
+        def add(measured: Measurement) -> None:
+            results.splits = [trial.split(passed[0], measured) for trial in passed[1:]]
+
+        measure_into(add, [each for trial in passed for each in trial.variants()], _longer(results.settings))
     torch.compiler.reset()

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from ..command import bench_parser, clocked, positive
 from ..compiler import missing_compiler
 from ..timing import Settings
 from .conditions import EAGER, FULL, MODEL, MODES, QUICK, Group, Matrix, everything, selected
 from .models import LARGE, MLP, MODELS
 from .optimizers import OPTIMIZERS, SGD
 
-Progress = Callable[[str, int], object]
-"""Called with what is at work, and by how many trials the whole has advanced."""
-
 # A training loop finds its model in the caches, so each step is called once before it is timed.
-STEADY = Settings(
-    loop_ns=2_000_000, warmup_ns=1_000_000, fewest=15, seconds=5.0, refuse_above=None, lead_below_ns=50_000_000
-)
+STEADY = Settings(loop_ns=2_000_000, warmup_ns=1_000_000, fewest=15, seconds=5.0, lead_below_ns=50_000_000)
 LARGE_PARAMETERS = 4
 DESCRIPTION = """
 Time training steps of small models whose weights are wrapped, eager and compiled, beside the same steps with plain
@@ -67,28 +61,15 @@ def _choice(names: Sequence[str]) -> dict[str, str]:
 _MODELS, _OPTIMIZERS, _MODES = _choice(tuple(MODELS)), _choice(tuple(OPTIMIZERS)), _choice(MODES)
 
 
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters; write 1 or more")
-    return int(text)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The command line of `lamina bench step`."""
-    parser = argparse.ArgumentParser(prog="lamina bench step", description=DESCRIPTION, epilog=EPILOG)
-    how_much = parser.add_mutually_exclusive_group()
-    how_much.add_argument("--quick", action="store_true", help="one model, few layers, fewer rounds: rougher figures")
-    how_much.add_argument("--all", action="store_true", help="all combinations of what is asked for")
+    made = bench_parser("step", DESCRIPTION, epilog=EPILOG)
+    made.add_argument("--all", action="store_true", help="all combinations of what is asked for")
     for flag, known in (("--model", _MODELS), ("--optimizer", _OPTIMIZERS), ("--mode", _MODES)):
-        parser.add_argument(flag, action="append", choices=known, help="repeatable")
-    parser.add_argument("--layers", type=int, choices=range(1, 5), help="layers of wrapping at most")
-    parser.add_argument(
-        "--parameters", type=_positive, action="append", metavar="N", help="wrapped weights; repeatable"
-    )
-    parser.add_argument("--cpu-time", action="store_true", help="time on the CPU, for a machine shared with others")
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of tables; nanoseconds")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a plot of the growth: SVG by name, else PNG")
-    return parser.parse_args(arguments)
+        made.add_argument(flag, action="append", choices=known, help="repeatable")
+    made.add_argument("--layers", type=int, choices=range(1, 5), help="layers of wrapping at most")
+    made.add_argument("--parameters", type=positive, action="append", metavar="N", help="wrapped weights; repeatable")
+    return made
 
 
 def chosen_options(chosen: argparse.Namespace) -> Options:
@@ -108,7 +89,7 @@ def chosen_options(chosen: argparse.Namespace) -> Options:
         split_layers=tuple(depth for depth in ((1,) if chosen.quick else (1, 2, 4)) if depth <= matrix.layers),
         large=not (chosen.parameters or chosen.optimizer),
         not_compiled=missing_compiler(),
-        settings=replace(settings, clock=time.thread_time_ns if chosen.cpu_time else time.perf_counter_ns),
+        settings=clocked(settings, chosen),
     )
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ours import LOGGING
-from ..picture import write_picture
+from ..picture import legend_below, whiskers
 from ..subjects import PLAIN
-from ..timing import Summary
 from .models import SMALL
 from .results import Figure, Results
 
@@ -18,11 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 PANEL_INCHES = (4.6, 3.6)
-
-
-def write_plot(results: Results, path: Path) -> None:
-    """Write the picture: SVG where the path ends so, PNG otherwise."""
-    write_picture(picture(results), path)
 
 
 def picture(results: Results) -> Canvas:
@@ -36,10 +29,7 @@ def picture(results: Results) -> Canvas:
         _draw_parameters(row[0], group)
         _draw_layers(row[1], group)
         _draw_compile_time(row[2], group)
-    handles = {
-        label: line for row in canvas.axes[::3] for line, label in zip(*row.get_legend_handles_labels(), strict=True)
-    }
-    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    legend_below(canvas, 3)
     canvas.suptitle("A training step with wrapped weights (median; whisker: its 95 % interval)")
     return canvas
 
@@ -62,7 +52,7 @@ def _lines(group: Sequence[Figure]) -> dict[str, list[Figure]]:
 
 def _draw_parameters(panel: Axes, group: Sequence[Figure]) -> None:
     for label, line in _lines(group).items():
-        _whiskers(panel, [each.parameters for each in line], [each.time_ns for each in line], 1e6, label)
+        whiskers(panel, [each.parameters for each in line], [each.time_ns for each in line], 1e6, label=label)
     _logarithmic(panel, group)
     panel.set_ylabel("time of a step (ms)")
     panel.set_title(_title(group))
@@ -74,7 +64,7 @@ def _draw_layers(panel: Axes, group: Sequence[Figure]) -> None:
         line.sort(key=lambda each: each.layers)
         added = [each for each in line if each.added_ns]
         xs, ys = [each.layers for each in added], [each.added_ns for each in added if each.added_ns]
-        _whiskers(panel, xs, ys, 1e3, f"{parameters} parameters")
+        whiskers(panel, xs, ys, 1e3, label=f"{parameters} parameters")
     panel.set_xticks(sorted({each.layers for each in group if each.layers}))
     panel.set_title("what each parameter and layer adds")
     panel.set_xlabel("layers of LoggingTensor")
@@ -112,13 +102,6 @@ def _plainly(value: float, _: object) -> str:
     """0.2 and 20, no powers of ten, and not all of them."""
     text = f"{value:g}"
     return text if text.strip("0.")[0] in "125" else ""
-
-
-def _whiskers(panel: Axes, xs: Sequence[int], found: Sequence[Summary], unit: float, label: str) -> None:
-    medians = [each.median / unit for each in found]
-    below = [(each.median - each.interval[0]) / unit for each in found]
-    above = [(each.interval[1] - each.median) / unit for each in found]
-    panel.errorbar(xs, medians, yerr=[below, above], label=label, marker="o", markersize=3, capsize=2)
 
 
 def _title(group: Sequence[Figure]) -> str:

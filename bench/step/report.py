@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
-from ..gaps import print_gaps
-from ..tables import Rows, Table, budgets_table, interval, print_tables, spread
-from .budgets import budgets
-from .growth import compile_seconds_each
+from ..tables import Rows, Table, interval, spread
+from .growth import compile_slope, lines
 from .models import SMALL
 from .results import Figure, Results
 from .split import PARAMETERS, PARTS
@@ -21,10 +18,10 @@ LEGEND = (
 
 
 def tables(results: Results) -> list[Table]:
-    """All tables of a run, in reading order."""
+    """All tables of a run but the budgets, in reading order."""
     found = [*(_group_table(group) for group in results.groups())]
     found += [_slopes_table(results), _compile_table(results), _split_table(results), _overheads_table(results)]
-    return [table for table in (*found, budgets_table(budgets(results))) if table.rows]
+    return [table for table in found if table.rows]
 
 
 def _group_table(group: Sequence[Figure]) -> Table:
@@ -60,13 +57,12 @@ def _slopes_table(results: Results) -> Table:
 
 def _compile_table(results: Results) -> Table:
     rows: Rows = []
-    for group in results.groups():
-        for subject, layers in dict.fromkeys((each.subject, each.layers) for each in group):
-            seconds = compile_seconds_each(group, subject, layers)
-            if seconds is not None:
-                where = f"{group[0].model}, {group[0].optimizer}, {group[0].mode}, {subject} x{layers}"
-                rows.append([where, f"{seconds * 1e3:.1f}"])
-    return Table("growth of compile time", ["", "ms by parameter"], rows)
+    for line in (line for group in results.groups() for line in lines(group)):
+        seconds = compile_slope(line)
+        if seconds is not None:
+            points = ", ".join(map(str, sorted(line.points)))
+            rows.append([f"{line.name} | along {line.along}", points, f"{seconds * 1e3:.1f}"])
+    return Table("growth of compile time", ["", "measured at", "ms by parameter or layer"], rows)
 
 
 def _split_table(results: Results) -> Table:
@@ -84,21 +80,3 @@ def _overheads_table(results: Results) -> Table:
         for each in results.overheads
     ]
     return Table("memory of a wrapped parameter over a plain one: bytes", ["", "Python's objects", "malloc"], rows)
-
-
-def print_results(results: Results) -> None:
-    """Print all tables, and why figures are missing."""
-    print(", ".join(f"{name} {value}" for name, value in {**results.machine, **results.subjects}.items()))
-    print(LEGEND)
-    if results.not_compiled:
-        print(f"eager only, nothing was compiled: {results.not_compiled}")
-    if results.stopped:
-        print(results.stopped)
-    print_tables(tables(results))
-    print_gaps(results.gaps, results.absences)
-
-
-def as_json(results: Results) -> str:
-    """All figures and budgets; times are nanoseconds."""
-    data = {**results.to_json(), "budgets": [budget.to_json() for budget in budgets(results)]}
-    return json.dumps(data, allow_nan=False)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from ..subjects import Absence
-from ..timing import Settings, Summary
-from ..trials import Gap
+from ..record import Record
+from ..timing import Summary
 from .memory import Overhead
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -74,20 +71,15 @@ class Split:
 
 
 @dataclass
-class Results:
-    """All that one run measured. `not_compiled` says why nothing was compiled, if so."""
+class Results(Record):
+    """All that one run measured."""
 
-    machine: dict[str, Any]
-    settings: Settings
-    not_compiled: str | None = None
-    stopped: str | None = None
-    subjects: dict[str, str] = field(default_factory=dict)
+    bench: ClassVar[str] = "step"
+
     figures: list[Figure] = field(default_factory=list)
     slopes: list[Slope] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    absences: list[Absence] = field(default_factory=list)
 
     def groups(self) -> list[list[Figure]]:
         """The figures that were timed together, in order."""
@@ -99,8 +91,3 @@ class Results:
     def split(self, subject: str, layers: int) -> Split | None:
         """That of these layers, or None where there is a gap."""
         return next((each for each in self.splits if (each.subject, each.layers) == (subject, layers)), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of numbers, strings, lists and dictionaries only. Times are nanoseconds."""
-        data = {**asdict(self), "settings": self.settings.to_json()}
-        return {"schema": SCHEMA, "bench": "step", **data}

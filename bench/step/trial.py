@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -16,7 +16,7 @@ from ..compiler import CountingInductor
 from ..subjects import PLAIN, Subject
 from ..timing import Variant
 from ..training import TrainingStep, WholeStep
-from ..trials import WrongResultError
+from ..trials import Gap, WrongResultError
 from .compiled import guards_variant
 from .conditions import EAGER, FEWEST_GRAPHS, MODEL, OPTIMIZER, WHOLE, Group
 from .memory import peak_bytes
@@ -70,6 +70,11 @@ class StepTrial:
     def guards_name(self) -> str:
         """The variant that checks the guards alone."""
         return f"{self.name} | guards"
+
+    def gap(self, reason: str, kind: str, part: str = "") -> Gap:
+        """Why there is no figure, or none of a part of it."""
+        found = self.group.gap(self.parameters, self.subject.name, self.layers, reason, kind)
+        return replace(found, op=f"{found.op}, {part}") if part else found
 
     def check(self, plain: Sequence[float] | None) -> None:
         """Train some steps; raise WrongResultError unless they went the intended way, to the same losses as plain's,

@@ -22,6 +22,11 @@ class Asked:
     quick: bool = False
     cpu_time: bool = False
 
+    @property
+    def arguments(self) -> list[str]:
+        """As a bench is asked on its command line."""
+        return ["--quick"] * self.quick + ["--cpu-time"] * self.cpu_time
+
 
 @dataclass(frozen=True)
 class Found:
@@ -38,19 +43,13 @@ class Stretch:
 
     def __init__(self, name: str, seconds: float, tell: Tell) -> None:
         self.name, self.seconds, self.tell = name, seconds, tell
-        self.done = 0.0
+        self.done = self.begun = 0.0
         self.so_far: Callable[[], Found] | None = None
 
-    def over(self, parts: float) -> Callable[..., None]:
-        """The function that a bench of so many parts calls as it begins some: what is at work, and how many (one)."""
-        begun = 0.0
-
-        def advance(doing: str, by: float = 1) -> None:
-            nonlocal begun
-            self._move(doing, min(self.seconds * begun / max(parts, 1), self.seconds - self.done))
-            begun = by
-
-        return advance
+    def begin(self, doing: str, seconds: float) -> None:
+        """What begins, and how many of the seconds it takes: they are done when the next part begins."""
+        self._move(doing, min(self.begun, self.seconds - self.done))
+        self.begun = seconds
 
     def keep(self, so_far: Callable[[], Found]) -> None:
         """From now on this gives what was measured so far."""
@@ -65,19 +64,11 @@ class Stretch:
         self.tell(f"{self.name}: {doing}" if doing else self.name, by)
 
 
-Measure = Callable[[Asked, Stretch], Found]
-
-
 @dataclass(frozen=True)
 class Bench:
-    """A bench, what it is about, and how many seconds it takes: all of it, and quick."""
+    """A bench and what it is about; how many seconds it takes, and how it is measured, as it is asked."""
 
     name: str
     about: str
-    seconds: float
-    quick_seconds: float
-    measure: Measure
-
-    def expected(self, asked: Asked) -> float:
-        """How many seconds it takes."""
-        return self.quick_seconds if asked.quick else self.seconds
+    expected: Callable[[Asked], float]
+    measure: Callable[[Asked, Stretch], Found]

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..record import SCHEMA
 from ..tables import Table, print_tables
 from .comparison import THRESHOLD, TIME, Compared, Comparison, Cost, compare, differences
 from .loading import Key, ResultsFileError, load
-from .running import SCHEMA
 
 ALIKE, SLOWER, REFUSED = 0, 1, 2
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .running import SCHEMA
+from ..record import SCHEMA
 
 HOW = "Write one with `lamina bench all --out DIR`, or with --json of one bench."
 EXPLANATIONS = ("selfcheck", "anatomy")

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..record import SCHEMA
 from ..whole_file import write_whole
 from .loading import Loaded, ResultsFileError, load
 from .markdown import RENDERERS
 from .published import EXTRACTS
-from .running import SCHEMA
 
 MARK = re.compile(r"(<!-- bench: (\w+) -->\n)(.*?)(<!-- end of bench: \2 -->)", re.DOTALL)
 BLOCKS = "blocks"

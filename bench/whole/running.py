@@ -12,13 +12,12 @@ from typing import Any
 
 import lamina
 
+from ..record import SCHEMA
 from ..timing import describe_machine
 from ..trials import reason_of
 from ..whole_file import write_whole
 from .bench import Asked, Bench, Found, Stretch, Tell
 from .promises import all_budgets
-
-SCHEMA = 1
 
 
 @dataclass
@@ -81,7 +80,7 @@ def _found(bench: Bench, whole: Whole, tell: Tell) -> Found:
     """What a bench found; what it had found, marked, where it raised."""
     stretch = Stretch(bench.name, bench.expected(whole.asked), tell)
     try:
-        stretch.over(1)("", 0)
+        stretch.begin("", 0)
         found = bench.measure(whole.asked, stretch)
         json.dumps(found.data, allow_nan=False)
     except KeyboardInterrupt:

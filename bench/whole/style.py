@@ -25,7 +25,6 @@ table { border-collapse: collapse; width: 100%; font-size: 0.87rem; font-variant
 th, td { padding: 0.32rem 0.8rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; border-top: 0; }
 th:first-child, td:first-child, .words { text-align: left; } .words { white-space: normal; min-width: 27rem; }
-td { max-width: 36rem; overflow: hidden; text-overflow: ellipsis; }
 tbody tr:hover { background: color-mix(in srgb, var(--accent) 7%, transparent); }
 table.sortable th { cursor: pointer; } table.sortable th:hover { color: var(--accent); }
 .met { color: var(--met); } .not { color: var(--not); font-weight: 600; } .none { color: var(--none); }
