@@ -66,7 +66,10 @@ def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, A
         raise refusal(facts, args, kwargs) or translated(facts.op, error, _fakes_in(cls, args, kwargs))  # noqa: B904
     refused = refusal(facts, args, kwargs, result)
     if refused is not None:
-        raise refused
+        try:
+            raise refused
+        finally:
+            del refused  # as above
     for tensor in tensors_in(result):
         if tensor.layout is not torch.strided:
             raise LayoutError(cls, "meta", tensor.layout)

@@ -54,15 +54,14 @@ def refusal(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any], result:
         with below_python(), torch.no_grad(), excluded_key("AutocastCPU"):
             samples = _Samples(smaller, torch.ones if pointwise else torch.zeros)
             key = facts.op, _key((*args, *kwargs.items()), samples)
-            if smaller is _same or key not in _taken:
+            if key not in _taken:
                 facts.op(*map_nested(samples, list(args)), **_named(facts, len(args), kwargs, samples))
     except _ERRORS as error:
         if pointwise or _OF_DTYPES.search(str(error)):
             return error.with_traceback(None)
     except Warning:  # made an error by a filter: the program's own call gives it
         return None
-    if smaller is not _same:
-        _remember(key)
+    _remember(key)
     return None
 
 
