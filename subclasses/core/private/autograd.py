@@ -31,7 +31,7 @@ def running_node() -> str | None:
 
 
 _node: Callable[[], Any] = torch._C._current_autograd_node
-_ACCUMULATE: Any = torch._C._functions.AccumulateGrad
+_ACCUMULATE = attrgetter("AccumulateGrad")(torch._C._functions)  # its stubs lack the name
 _function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 
@@ -42,9 +42,9 @@ def is_taking_gradient() -> bool:
     if type(node) is not _ACCUMULATE:
         return False
     if not _function_modes():
-        return cast(bool, node.variable.grad is None)
+        return node.variable.grad is None
     with torch._C.DisableTorchFunction():  # reading ``grad`` would be a call for modes
-        return cast(bool, node.variable.grad is None)
+        return node.variable.grad is None
 
 
 def backward_context() -> contextvars.Context | None:
