@@ -104,7 +104,10 @@ def _detach(cls: Any, view: Runner) -> Runner:
             return view(args, kwargs)
         if getrefcount(inner_of(args[0])) == HELD_ONCE and shares_nothing(inner_of(args[0])):
             return args[0]
-        return rewrap(cls, args[0], inner_of(args[0]).clone())
+        copy = inner_of(args[0]).clone()
+        outer = rewrap(cls, args[0], copy)
+        carry_bits(outer, copy)
+        return outer
 
     return run
 
