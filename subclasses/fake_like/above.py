@@ -15,9 +15,9 @@ from torch.library import Library
 
 from ..core.fields import tensors_in
 from ..core.private import OpOverload, composite_kernel
+from . import recurrent
 from .attention import attend, call_of
 from .errors import UndecidedError
-from .recurrent import CELLS, is_one_kernel, run_by_onednn, run_on_cpu
 from .refusals import without_values
 
 Decide = Callable[..., Any]
@@ -43,9 +43,7 @@ def _recurrent(kind: str) -> Decide:
             raise UndecidedError(_RECURRENT.format(device))
         given, state, *rest = args
         states = state if kind == "lstm" else [state]
-        if is_one_kernel(kind, given, states):
-            return run_by_onednn(given, states, *rest, **kwargs)
-        return run_on_cpu(kind, given, states, *rest, **kwargs)
+        return recurrent.run(recurrent.Call(kind, given, states, *rest, **kwargs))
 
     return decide
 
@@ -80,8 +78,8 @@ DECISIONS: dict[str, Decide] = {
     "lstm_cell": _cell,
     "gru_cell": _cell,
 }
-DECISIONS |= {f"{kind}.input": _recurrent(kind) for kind in CELLS}
-DECISIONS |= {f"{kind}.data": _packed for kind in CELLS}
+DECISIONS |= {f"{kind}.input": _recurrent(kind) for kind in recurrent.CELLS}
+DECISIONS |= {f"{kind}.data": _packed for kind in recurrent.CELLS}
 
 _library = Library("aten", "IMPL")
 

@@ -28,8 +28,39 @@ class Parameters(NamedTuple):
     projection: torch.Tensor | None
 
 
+class Call(NamedTuple):
+    """The arguments of ``torch.lstm`` and its kin."""
+
+    kind: str
+    input: torch.Tensor
+    state: Sequence[torch.Tensor]
+    params: Sequence[torch.Tensor]
+    has_biases: bool
+    num_layers: int
+    dropout: float
+    train: bool
+    bidirectional: bool
+    batch_first: bool
+
+    @property
+    def projected(self) -> bool:
+        return len(self.state) == 2 and self.state[0].size(2) != self.state[1].size(2)
+
+    def weights(self) -> Iterator[Parameters]:
+        """Of each direction of each layer."""
+        size = 2 + 2 * self.has_biases + self.projected
+        for start in range(0, len(self.params), size):
+            given = list(self.params[start : start + size])
+            biases = given[2:4] if self.has_biases else (None, None)
+            yield Parameters(given[0], given[1], biases[0], biases[1], given[-1] if self.projected else None)
+
+
 # Of the gates of the input at one step, the state before it, and the parameters: the state after it.
 Cell = Callable[[torch.Tensor, Tensors, Parameters], Tensors]
+# One direction of one layer, of the steps that it is given, the state before it, the parameters, and whether it runs
+# backwards: the steps that it gives, and the state after it.
+Ran = tuple[torch.Tensor, Tensors]
+Direction = Callable[[torch.Tensor, Tensors, Parameters, bool], Ran]
 
 
 def _simple(nonlinearity: Callable[[torch.Tensor], torch.Tensor]) -> Cell:
@@ -63,88 +94,79 @@ def _gru(gates: torch.Tensor, state: Tensors, weights: Parameters) -> Tensors:
 CELLS: dict[str, Cell] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _simple(torch.tanh), "rnn_relu": _simple(torch.relu)}
 
 
-def is_one_kernel(kind: str, input: torch.Tensor, state: Sequence[torch.Tensor]) -> bool:  # noqa: A002
+def run(call: Call) -> Tensors:
+    """What ``torch.lstm`` and its kin give on the CPU: the output, and the last state of each layer.
+
+    Raises:
+        UndecidedError: oneDNN would do it, and a layer is too large to ask it what it keeps for the backward.
+    """
+    output = call.input.transpose(0, 1) if call.batch_first else call.input
+    if _is_one_kernel(call):
+        return _through_layers(call, output.contiguous(), _selected(call.state), _in_one_kernel(call))
+    before = zip(*(each.unbind(0) for each in call.state), strict=True)
+    return _through_layers(call, output, before, _step_by_step(CELLS[call.kind]))
+
+
+def _is_one_kernel(call: Call) -> bool:
     """Whether the CPU gives a layer to oneDNN."""
-    projected = len(state) == 2 and state[0].size(2) != state[1].size(2)
-    if kind != "lstm" or projected or not mkldnn_enabled() or not input.numel():
+    if call.kind != "lstm" or call.projected or not mkldnn_enabled() or not call.input.numel():
         return False
     with below_python():  # a question of ours, that no log is to show
-        return input.dtype is torch.float32 or lowers_precision_in_mkldnn(input.dtype)
+        return call.input.dtype is torch.float32 or lowers_precision_in_mkldnn(call.input.dtype)
 
 
-def run_on_cpu(
-    kind: str,
-    input: torch.Tensor,  # noqa: A002
-    state: Sequence[torch.Tensor],
-    params: Sequence[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Tensors:
-    """What ``torch.lstm`` and its kin give, without oneDNN: the output, and the last state of each layer."""
-    cell, directions = CELLS[kind], 1 + bidirectional
-    output = input.transpose(0, 1) if batch_first else input
-    projected = len(state) == 2 and state[0].size(2) != state[1].size(2)
-    weights = _gathered(params, has_biases, projected)
-    before = list(zip(*(each.unbind(0) for each in state), strict=True))
+def _through_layers(call: Call, output: torch.Tensor, before: Iterator[Tensors], direction: Direction) -> Tensors:
+    weights = call.weights()
     after: list[Tensors] = []
-    for layer in range(num_layers):
+    for layer in range(call.num_layers):
         outputs = []
-        for direction in range(directions):
-            steps, final = _direction(cell, output, before[layer * directions + direction], next(weights), direction)
+        for backwards in (False, True)[: 1 + call.bidirectional]:
+            steps, final = direction(output, next(before), next(weights), backwards)
             outputs.append(steps)
             after.append(final)
-        output = torch.cat(outputs, outputs[0].dim() - 1) if bidirectional else outputs[0]
-        if dropout and train and layer < num_layers - 1:
-            output = torch.dropout(output, dropout, train)
+        output = torch.cat(outputs, outputs[0].dim() - 1) if call.bidirectional else outputs[0]
+        if call.dropout and call.train and layer < call.num_layers - 1:
+            output = torch.dropout(output, call.dropout, True)
     last = [torch.stack(each, 0) for each in zip(*after, strict=True)]
-    if batch_first:
-        output = output.transpose(0, 1) if kind == "lstm" else output.transpose_(0, 1)
+    if call.batch_first:
+        output = output.transpose(0, 1) if call.kind == "lstm" else output.transpose_(0, 1)
     return output, *last
 
 
-def run_by_onednn(
-    input: torch.Tensor,  # noqa: A002
-    state: Sequence[torch.Tensor],
-    params: Sequence[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Tensors:
-    """What ``torch.lstm`` gives, by oneDNN.
-
-    Raises:
-        UndecidedError: a layer is too large to ask oneDNN what it keeps for the backward.
-    """
-    output = (input.transpose(0, 1) if batch_first else input).contiguous()
-    before = [each.contiguous() for each in state]
-    after: list[Tensors] = []
-    weights = enumerate(_gathered(params, has_biases, False))
-    for layer in range(num_layers):
+def _step_by_step(cell: Cell) -> Direction:
+    def direction(steps: torch.Tensor, state: Tensors, weights: Parameters, backwards: bool) -> Ran:
+        given = F.linear(steps, weights.input_weight, weights.input_bias).unbind(0)
+        if not given:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         outputs = []
-        for backwards in (False, True)[: 1 + bidirectional]:
-            index, given = next(weights)
-            _refuse_if_large(output, given.hidden_weight)
-            states = [each[index] for each in before]
-            own = [given.input_weight, given.hidden_weight]
-            biases = given[2:4] if has_biases else [each.new_zeros(each.size()) for each in own]
-            steps, *final, _ = torch.ops.aten.mkldnn_rnn_layer(
-                *(output, *own, *biases, *states, backwards, [], _LSTM_IN_ONEDNN),
-                *(given.hidden_weight.size(1), num_layers, has_biases, bidirectional, batch_first, train),
-            )
-            outputs.append(steps)
-            after.append(tuple(final))
-        output = torch.cat(outputs, -1) if bidirectional else outputs[0]
-        if dropout and train and layer < num_layers - 1:
-            output = torch.dropout(output, dropout, True)
-    last = [torch.stack(each, 0) for each in zip(*after, strict=True)]
-    return output.transpose(0, 1) if batch_first else output, *last
+        for gates in reversed(given) if backwards else given:
+            state = cell(gates, state, weights)
+            outputs.append(state[0])
+        return torch.stack(outputs[::-1] if backwards else outputs, 0), state
+
+    return direction
+
+
+def _in_one_kernel(call: Call) -> Direction:
+    def direction(steps: torch.Tensor, state: Tensors, weights: Parameters, backwards: bool) -> Ran:
+        _refuse_if_large(steps, weights.hidden_weight)
+        own = weights.input_weight, weights.hidden_weight
+        biases = weights[2:4] if call.has_biases else [each.new_zeros(each.size()) for each in own]
+        outputs, *final, _ = torch.ops.aten.mkldnn_rnn_layer(
+            *(steps, *own, *biases, *state, backwards, [], _LSTM_IN_ONEDNN),
+            *(weights.hidden_weight.size(1), call.num_layers, call.has_biases),
+            *(call.bidirectional, call.batch_first, call.train),
+        )
+        return outputs, tuple(final)
+
+    return direction
+
+
+def _selected(state: Sequence[torch.Tensor]) -> Iterator[Tensors]:
+    """The state before each direction of each layer."""
+    whole = [each.contiguous() for each in state]
+    for index in range(len(whole[0])):
+        yield tuple(each[index] for each in whole)
 
 
 def _refuse_if_large(input: torch.Tensor, weight: torch.Tensor) -> None:  # noqa: A002
@@ -155,28 +177,3 @@ def _refuse_if_large(input: torch.Tensor, weight: torch.Tensor) -> None:  # noqa
             f"is known to oneDNN alone. It is asked by running it, and {products:.2g} products are too many for that. "
             "Plan it without, torch.backends.mkldnn.enabled = False, and run it so; or a loop over nn.LSTMCell."
         )
-
-
-def _gathered(params: Sequence[torch.Tensor], has_biases: bool, projected: bool) -> Iterator[Parameters]:
-    size = 2 + 2 * has_biases + projected
-    for start in range(0, len(params), size):
-        given = list(params[start : start + size])
-        biases = given[2:4] if has_biases else (None, None)
-        yield Parameters(given[0], given[1], biases[0], biases[1], given[-1] if projected else None)
-
-
-def _direction(
-    cell: Cell,
-    input: torch.Tensor,  # noqa: A002
-    state: Tensors,
-    weights: Parameters,
-    backwards: int,
-) -> tuple[torch.Tensor, Tensors]:
-    steps = F.linear(input, weights.input_weight, weights.input_bias).unbind(0)
-    if not steps:
-        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
-    outputs = []
-    for gates in reversed(steps) if backwards else steps:
-        state = cell(gates, state, weights)
-        outputs.append(state[0])
-    return torch.stack(outputs[::-1] if backwards else outputs, 0), state
