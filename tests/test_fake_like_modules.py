@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import lamina
 from lamina import FakeLikeTensor
 from lamina.modes import FakeLikeMode
+from lamina.subclasses.core.fields import tensors_in
 
 Case = tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]
 
@@ -79,14 +80,6 @@ def known(tensor: torch.Tensor | None) -> Any:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
 
 
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each)
-
-
 def trained(module: nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:
     """What is known of the results, of what is saved, and of the gradients."""
     saved: list[Any] = []
@@ -96,7 +89,7 @@ def trained(module: nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = list(tensors(module(*inputs)))
+        out = list(tensors_in(module(*inputs)))
     sum(each.sum() for each in out).backward()
     return {
         "results": [(known(each), type(each.grad_fn).__name__) for each in out],
@@ -136,7 +129,7 @@ def test_a_functional_composite_is_as_on_the_real_cpu() -> None:
         out = F.multi_head_attention_forward(
             q, q, q, 4, 2, torch.ones(12, 4), torch.ones(12), None, None, False, 0.0, torch.ones(4, 4), torch.ones(4)
         )
-        return [known(each) for each in tensors(out)]
+        return [known(each) for each in tensors_in(out)]
 
     expected = run()
     with FakeLikeMode():

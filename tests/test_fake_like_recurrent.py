@@ -13,15 +13,8 @@ from torch import nn
 import lamina
 from lamina import FakeLikeTensor
 from lamina.modes import DispatchLog, FakeLikeMode
+from lamina.subclasses.core.fields import tensors_in
 from lamina.subclasses.fake_like import UndecidedError, recurrent
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each)
 
 
 def known(tensor: torch.Tensor | None) -> Any:
@@ -45,13 +38,13 @@ def run(module: nn.Module, *inputs: Any) -> dict[str, Any]:
 
     with DispatchLog() as log:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out = [*tensors(module(*inputs))]
+            out = [*tensors_in(module(*inputs))]
         if out[0].requires_grad:
             sum(each.sum() for each in out).backward()
     return {
         "results": [(known(each), type(each.grad_fn).__name__, each._is_view()) for each in out],
         "saved": saved,
-        "gradients": [known(each.grad) for each in (*module.parameters(), *tensors(inputs))],
+        "gradients": [known(each.grad) for each in (*module.parameters(), *tensors_in(inputs))],
         "ops": [record.op.replace("new_zeros", "zeros") for record in log.records if "detach" not in record.op],
     }
 
@@ -110,7 +103,7 @@ def test_a_state_may_be_given_and_a_batch_be_missing(kind: str) -> None:
         layer = getattr(nn, kind)(3, 4, num_layers=2)
         state = torch.ones(2, *batch, 4, requires_grad=True)
         given = (state, torch.ones(2, *batch, 4)) if kind == "LSTM" else state
-        out = [*tensors(layer(torch.ones(5, *batch, 3), given))]
+        out = [*tensors_in(layer(torch.ones(5, *batch, 3), given))]
         out[0].sum().backward()
         return [known(each) for each in (*out, state.grad)]
 
