@@ -395,6 +395,69 @@ def test_two_leaves_of_one_gradient_get_two(wrap: str) -> None:
     assert values([p.grad, q.grad]) == [(3 * FACTORS).tolist()] * 2
 
 
+class Conjugates(lamina.WrapperTensor):
+    """Clones into the conjugate, with a conj bit."""
+
+    elem: torch.Tensor
+    fallback = lamina.Fallback.UNWRAP
+
+
+@Conjugates.implements(torch.ops.aten.clone.default)
+def _clone(op: Any, self: Any, *, memory_format: Any = None) -> Conjugates:
+    return Conjugates(op(self.elem.conj(), memory_format=memory_format).conj())
+
+
+class Gives(torch.autograd.Function):
+    """The identity, whose gradient is what it is told."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, gradient: Callable[[], torch.Tensor]) -> torch.Tensor:
+        ctx.gradient = gradient
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> Any:  # type: ignore[override]
+        return ctx.gradient(), None
+
+
+BITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "conj": torch.Tensor.conj,
+    "neg": lambda t: torch._neg_view(torch.view_as_real(t)),
+    "both": lambda t: torch._neg_view(t.conj()),
+}
+INSIDE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nothing": lambda t: t,
+    "logging": LoggingTensor,
+    "own": Clear,
+    "own that clones into a conjugate": Conjugates,
+}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("bits", BITS)
+def test_a_gradient_keeps_the_values_that_its_math_bits_say(
+    bits: str, inside: str, dtype: torch.dtype, shared: bool
+) -> None:
+    """Taken or copied: a wrapper says what the tensor in it says, and so what it is worth."""
+    start = torch.tensor([[1 + 2j, 3 - 1j], [0, -2j]], dtype=dtype)
+    wanted = BITS[bits](start)
+    held: list[torch.Tensor] = []
+
+    def gradient() -> torch.Tensor:
+        inner = INSIDE[inside](BITS[bits](start.clone()))
+        held.extend([inner] if shared else [])
+        return LoggingTensor(inner)
+
+    p = nn.Parameter(LoggingTensor(INSIDE[inside](wanted.clone())))
+    Gives.apply(p, gradient).backward(torch.ones_like(wanted))  # type: ignore[no-untyped-call]
+    grad: Any = p.grad
+    assert (grad.is_conj(), grad.is_neg()) == (grad.elem.is_conj(), grad.elem.is_neg())
+    assert values([grad]) == [wanted.resolve_conj().resolve_neg().tolist()]
+    assert all(grad.elem is not inner for inner in held)
+
+
 class Pair(lamina.WrapperTensor):
     """Two tensors whose sum counts."""
 

@@ -104,10 +104,7 @@ def _detach(cls: Any, view: Runner) -> Runner:
             return view(args, kwargs)
         if getrefcount(inner_of(args[0])) == HELD_ONCE and shares_nothing(inner_of(args[0])):
             return args[0]
-        copy = inner_of(args[0]).clone()
-        outer = rewrap(cls, args[0], copy)
-        carry_bits(outer, copy)
-        return outer
+        return _wrap(cls, rewrap, args[0], inner_of(args[0]).clone())
 
     return run
 
