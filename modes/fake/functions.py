@@ -181,18 +181,9 @@ def _leaves_the_cpu(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any]) -
     return isinstance(target, (int, str, torch.device)) and device_of(target).type != "cpu"
 
 
-def _read(_: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Adafactor reads norms; all that it does with one is to scale an update, so that any number gives the metadata."""
-    caller = sys._getframe(2).f_code.co_filename
-    if caller == _ADAFACTOR and isinstance(args[0], FakeLikeTensor) and not args[0].dim():
-        return 1.0
-    return func(*args, **kwargs)
-
-
-_ADAFACTOR = torch.optim.Adafactor.__init__.__code__.co_filename
 _HANDLER = Functions.__torch_function__.__code__
 _Special = Callable[[Functions, Any, Sequence[Any], dict[str, Any]], Any]
 _SPECIAL: dict[Any, _Special] = dict.fromkeys(_FACTORIES, _make)
 _SPECIAL |= dict.fromkeys([getattr(torch.Tensor, name) for name in ("to", "cuda", "xpu", "mtia", "ipu")], _move)
-_SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, torch.normal: _draw, torch.Tensor.item: _read}
+_SPECIAL |= {torch.as_tensor: _take, torch.asarray: _take, torch.normal: _draw}
 _SPECIAL[F.multi_head_attention_forward] = _attend

@@ -25,6 +25,7 @@ from ...subclasses.core.schema import facts_of
 from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.hot import known, replayed
 from ...subclasses.fake_like.signature import StrangerError, UnknownError, UntellableError
+from .adafactor import scaled
 from .arrivals import Arrivals
 from .autocast import casting
 from .functions import Functions
@@ -70,7 +71,7 @@ class FakeLikeMode(TorchDispatchMode):
         super().__enter__()  # type: ignore[no-untyped-call]
         self._scopes.enter_context(self._functions)
         self._scopes.enter_context(casting.scope())
-        self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget))
+        self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget, scaled))
         return self
 
     def __exit__(
