@@ -18,7 +18,7 @@ class Norms(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._norm: torch.Tensor | None = None
+        self._norm: Any = None
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
