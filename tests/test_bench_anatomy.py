@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
 import lamina
 from lamina.bench.anatomy import entries, floor, outside
@@ -46,19 +47,6 @@ from lamina.subclasses.core import unwrap
 
 BRIEF = Settings(rounds=2, loop_ns=1, warmup_ns=0, refuse_above=None)
 SLOW = 1000
-
-
-class FakeClock:
-    """Time that passes only when someone says so."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-    def spend(self, nanoseconds: int) -> None:
-        self.now += nanoseconds
 
 
 CLOCK = FakeClock()

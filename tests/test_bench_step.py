@@ -479,7 +479,7 @@ def test_an_interrupt_keeps_what_was_measured(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measuring, "_add_splits", interrupted)
+    monkeypatch.setattr(measuring, "overhead", interrupted)
     assert replace(COMMAND, options=lambda _: TINY).main(["--json"]) == INTERRUPTED
     data = json.loads(capsys.readouterr().out)
     assert data["stopped"].startswith("interrupted")

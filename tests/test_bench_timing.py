@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
 from lamina.bench.timing import (
     CALIBRATIONS,
@@ -28,19 +29,6 @@ from lamina.bench.timing import (
 
 BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
 WARMING = 1 + CALIBRATIONS  # calls of a variant before the first round, where one call fills a loop
-
-
-class FakeClock:
-    """Time that passes only when a variant says so."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-    def spend(self, nanoseconds: int) -> None:
-        self.now += nanoseconds
 
 
 @pytest.fixture

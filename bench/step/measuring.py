@@ -84,9 +84,10 @@ def run(options: Options, progress: Progress, begun: Callable[[Results], object]
     results.note([*subjects.values()])
     begun(results)
     with _scopes(options):
+        # First, so that what it says doesn't depend on which groups were asked for and left memory scattered.
+        _add_splits(results, options, subjects, progress)
         for group in options.groups():
             _add_group(results, group, subjects, progress)
-        _add_splits(results, options, subjects, progress)
     results.overheads = [overhead(each) for each in subjects.values() if each is not PLAIN]
     return results
 
