@@ -12,6 +12,7 @@ import torch
 from ...subclasses.core.fields import inner_tensors
 from ...subclasses.core.private import strided_parts
 from ...subclasses.fake_like import FakeLikeTensor
+from .in_place import InPlace
 
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 ACTIVATIONS, INPUTS, TEMPORARIES = "activations", "inputs and buffers", "temporaries"
@@ -37,13 +38,14 @@ class Step(NamedTuple):
 
 
 class Block:
-    """A storage: its device, and what is known of it. ``first``: its bytes before it was resized; ``recorded``: how it
-    came to be, by phase; ``node``: the number of the autograd node that made it, if one did."""
+    """A storage: its device, and what is known of it. ``shown``: the bytes that it shows, which may be less than it
+    has; ``first``: its bytes before it was resized; ``recorded``: how it came to be, by phase; ``node``: the number of
+    the autograd node that made it, if one did."""
 
-    __slots__ = ("category", "device", "first", "nbytes", "node", "recorded", "saved")
+    __slots__ = ("category", "device", "first", "nbytes", "node", "recorded", "saved", "shown")
 
-    def __init__(self, nbytes: int, device: torch.device, recorded: str) -> None:
-        self.nbytes, self.device, self.recorded = nbytes, device, recorded
+    def __init__(self, nbytes: int, device: torch.device, recorded: str, shown: int) -> None:
+        self.nbytes, self.device, self.recorded, self.shown = nbytes, device, recorded, shown
         self.node: int | None = None
         self.first = nbytes
         self.category: str | None = None
@@ -77,24 +79,24 @@ class Ledger:
         self.index = -1
         self._blocks: dict[int, tuple[Block, _Reference]] = {}
         self._lock = threading.RLock()
-        self._sum: tuple[Block, Block, int] | None = None
+        self._replaced: dict[Block, tuple[Event, InPlace]] = {}
         self._closed = False
         self._last: torch.device | None = None
 
-    def blocks(self, tensor: torch.Tensor, recorded: str | None = None) -> Iterator[Block]:
+    def blocks(self, tensor: torch.Tensor, recorded: str | None = None, least: int = 0) -> Iterator[Block]:
         """The blocks that hold a tensor, wrappers taken apart. ``recorded``: how new ones come to be; None: they were
-        there before."""
+        there before. ``least``: the bytes that a new one has, if it shows less."""
         for leaf, device in leaves(tensor):
             storage = leaf.untyped_storage()
             nbytes = storage.nbytes()
             with self._lock:
                 known = self._blocks.get(id(storage))
-                if known is not None and known[0].nbytes == nbytes:
+                if known is not None and known[0].shown == nbytes:
                     yield known[0]
                 elif known is not None:
                     yield self._resized(known[0], nbytes)
                 elif nbytes:
-                    yield self._new(storage, self._placed(device), recorded)
+                    yield self._new(storage, self._placed(device), recorded, least)
 
     def _placed(self, device: torch.device) -> torch.device:
         """Compiled code works on carriers, which claim nothing: they are where the tensors are that went into it."""
@@ -102,8 +104,9 @@ class Ledger:
             self._last = device
         return self._last or device
 
-    def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None) -> Block:
-        block = Block(storage.nbytes(), device, recorded or "")
+    def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None, least: int) -> Block:
+        shown = storage.nbytes()
+        block = Block(max(shown, least), device, recorded or "", shown)
         reference = _Reference(storage, self._freed)
         reference.key = id(storage)
         self._blocks[reference.key] = block, reference
@@ -116,7 +119,7 @@ class Ledger:
 
     def _resized(self, block: Block, nbytes: int) -> Block:
         self.events.append(Event(self.index, block, -block.nbytes))
-        block.nbytes = nbytes
+        block.nbytes = block.shown = nbytes
         self.events.append(Event(self.index, block, nbytes))
         return block
 
@@ -126,23 +129,24 @@ class Ledger:
             if self._closed:
                 return
             event = Event(self.index, block, -block.nbytes)
-            if self._sum is not None and self._sum[0] is block and self.events[self._sum[2]].number == self.index:
-                self.events.insert(self._sum[2], event)
-                self._sum = None
+            made, _ = self._replaced.pop(block, (None, None))
+            if made is not None:
+                place = next(n for n in reversed(range(len(self.events))) if self.events[n] is made)
+                self.events.insert(place, event._replace(number=made.number))
             else:
                 self.events.append(event)
 
-    def summed(self, total: Block, first: Block) -> None:
-        """The engine of autograd has added a gradient to ``first``, of which it may hold the last reference: then it
-        adds in place for plain tensors, while for others, and under any mode, it makes a new one. If ``first`` is freed
-        before another operator runs, it was that case: the sum takes its place."""
-        place = len(self.events) - 1
-        if total is not first and place >= 0 and self.events[place].block is total:
-            self._sum = first, total, place
+    def replaced(self, result: Block, first: Block, how: InPlace) -> None:
+        """An operator has made ``result``, where C++ would have written into ``first`` if nobody else had that. If it
+        is freed in time, nobody had: the result takes its place."""
+        if result is not first and self.events and self.events[-1].block is result:
+            self._replaced[first] = self.events[-1], how
 
     def next(self) -> int:
         """Another operator begins: its index."""
-        self._sum = None
+        if self._replaced:
+            lasting = InPlace.AT_THE_END
+            self._replaced = {block: found for block, found in self._replaced.items() if found[1] is lasting}
         self.index += 1
         return self.index
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +16,13 @@ from ...subclasses.core.private import OpOverload
 from ...subclasses.core.schema import facts_of, value_of
 from .convolutions import Convolution, backward_scratch, forward_scratch
 from .devices import Device
+from .kept import unreduced
 from .ledger import Step
 from .timeline import Moment, Peak
 
 ONEDNN = "copies that oneDNN or im2col makes, as measured on one CPU"
 CPU_KERNEL = "a second copy that the CPU's kernel makes, as measured"
+LOSS = "temporaries of torch's Loss.cpp"
 FLASH = "float32 accumulators, by torch's flash_api.cpp"
 CUBLAS = "cuBLAS's workspaces, by torch's CublasHandlePool.cpp"
 LARGEST_WORKSPACE = 32 << 20  # of cuBLAS: what a device that the table doesn't have is given
@@ -174,12 +175,20 @@ def _normalization(given: Mapping[str, Any]) -> Estimate | None:
     return Estimate(x.nbytes, CPU_KERNEL) if wanted and (alike or all(last)) else None
 
 
-def _loss(given: Mapping[str, Any]) -> Estimate | None:
-    """The loss of each element, before it is reduced; and the result's storage is as large until it is cut."""
-    if given["reduction"] == 0:
-        return None
-    shape = torch.broadcast_shapes(given["self"].shape, given["target"].shape)
-    return Estimate(2 * prod(shape) * given["self"].element_size(), CPU_KERNEL)
+def _reduced(given: Mapping[str, Any]) -> Estimate:
+    """The loss of each element, before it is reduced."""
+    return Estimate(unreduced(given) * given["self"].element_size(), LOSS)
+
+
+def _logits(given: Mapping[str, Any]) -> Estimate:
+    """The logarithm of the sigmoid, and next to it the loss of each element, or the weight of each by its class."""
+    each, weight = given["self"].nbytes, given["pos_weight"]
+    most = 2 * each + (0 if weight is None else weight.nbytes)
+    return Estimate(most - (0 if given["reduction"] else each), LOSS)
+
+
+def _soft_margin(given: Mapping[str, Any]) -> Estimate:
+    return Estimate(2 * given["self"].nbytes, LOSS)
 
 
 def _exponentials(given: Mapping[str, Any]) -> Estimate:
@@ -212,11 +221,17 @@ _FORMULAS: dict[tuple[str, str], Callable[[Mapping[str, Any]], Estimate | None]]
     ("cpu", "convolution"): _forward,
     ("cpu", "convolution_backward"): _backward,
     ("cpu", "native_batch_norm_backward"): _normalization,
-    ("cpu", "mse_loss"): _loss,
-    ("cpu", "smooth_l1_loss"): _loss,
     ("cpu", "logsumexp"): _exponentials,
     ("cuda", "_scaled_dot_product_flash_attention_backward"): _flash,
 }
+_LOSSES: dict[str, Callable[[Mapping[str, Any]], Estimate | None]] = {
+    "mse_loss": _reduced,
+    "smooth_l1_loss": _reduced,
+    "huber_loss": _reduced,
+    "binary_cross_entropy_with_logits": _logits,
+    "soft_margin_loss_backward": _soft_margin,
+}
+_FORMULAS |= {(device, name): formula for device in ("cpu", "cuda") for name, formula in _LOSSES.items()}
 _SOLVERS = ("linalg_inv_ex", "_linalg_svd", "linalg_qr", "_linalg_eigh", "linalg_cholesky_ex", "_linalg_solve_ex")
 _TRANSFORMS = ("_fft_r2c", "_fft_c2r", "_fft_c2c")
 _UNKNOWN = {

@@ -32,11 +32,12 @@ from ...subclasses.logging_tensor.record import Phase, joined, name_of
 from ..dispatch_mode import WatchingDispatchMode
 from ..op_costs import dtype_of
 from .costs import StepCosts
+from .in_place import in_place
+from .kept import kept_bytes
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step, is_opaque
 from .scratch import ScratchLog
 
 PARTITIONED = "aot_eager_decomp_partition"
-_ADD = torch.ops.aten.add.Tensor
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
 
 
@@ -75,7 +76,8 @@ class StepWatch(WatchingDispatchMode):
             self._given(tensor, phase, self._how(phase) if func in _LIFTS else None)
         opaque = any(map(is_opaque, given))
         result = self._opened(run, args, kwargs) if opaque else run(*args, **kwargs)
-        made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase))]
+        kept = kept_bytes(func, args, kwargs, result)
+        made = [block for tensor in tensors_in(result) for block in self.ledger.blocks(tensor, self._how(phase), kept)]
         if made and not opaque:
             self.scratch.add(step, func, args, kwargs, made[0].device)
         if phase == "backward":
@@ -109,19 +111,19 @@ class StepWatch(WatchingDispatchMode):
                 block.saved = True
 
     def _made_in_backward(self, func: Any, given: Sequence[torch.Tensor], made: Sequence[Block]) -> None:
-        """The gradients of leaves show by the node that accumulates them; those that the engine adds up, by being what
-        two nodes made."""
+        """The gradients of leaves show by the node that accumulates them."""
         if running_node() == "AccumulateGrad":
             for block in made:
                 _mark(block, GRADIENTS)
             return
         node = running_sequence_number()
         for block in made:
-            block.node = block.node or node
-        if func is _ADD and len(given) == 2 and made and not torch.is_grad_enabled():
-            first = next(self.ledger.blocks(given[0]))
-            if first.node not in (None, node):
-                self.ledger.summed(made[0], first)
+            block.node = node if block.node is None else block.node
+        if made and given and not torch.is_grad_enabled():
+            first = next(self.ledger.blocks(given[0]), None)
+            how = None if first is None else in_place(func, given, first.node, node)
+            if first is not None and how is not None:
+                self.ledger.replaced(made[0], first, how)
 
     def _how(self, phase: Phase) -> str:
         return "anew" if phase == "backward" and torch.is_grad_enabled() else phase

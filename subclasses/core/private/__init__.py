@@ -130,6 +130,7 @@ from .scopes import (
 from .tensors import (
     is_alias,
     is_functorch_level,
+    is_view,
     make_wrapper,
     reference_count,
     set_conj,
@@ -205,6 +206,7 @@ __all__ = [
     "is_functorch_level",
     "is_taking_gradient",
     "is_tracing",
+    "is_view",
     "kernel_at",
     "kernel_of_fakes",
     "keys_of",

@@ -17,6 +17,9 @@ share_storage: Callable[[torch.Tensor, torch.Tensor], None] = torch._functionali
 # The storage under a typed one, whose public ``untyped()`` warns that typed storages will go.
 untyped: Callable[[torch.TypedStorage], torch.UntypedStorage] = attrgetter("_untyped_storage")
 
+# Whether autograd holds a tensor for a view of another, which it then keeps alive.
+is_view: Callable[[torch.Tensor], bool] = torch.Tensor._is_view
+
 # Whether two tensors share storage, wrappers included: their outer storages.
 is_alias: Callable[[torch.Tensor, torch.Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 
