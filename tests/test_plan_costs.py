@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +56,30 @@ def test_the_formula_for_attention_on_the_cpu_is_that_of_the_others() -> None:
     aten = torch.ops.aten
     ours, theirs = aten._scaled_dot_product_flash_attention_for_cpu, aten._scaled_dot_product_flash_attention
     assert flop_registry[ours] is flop_registry[theirs]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_flops_of_recurrent_layers(kind: type[torch.nn.RNNBase], options: dict[str, Any]) -> None:
+    """oneDNN's layers count what they count step by step."""
+
+    def step() -> None:
+        layer = kind(5, 7, **options)
+        states = torch.empty(2 * 2 if len(options) == 2 else 1, 3, 7, requires_grad=True)
+        state = (states, torch.empty_like(states)) if kind is torch.nn.LSTM else states
+        layer(torch.empty(11, 3, 5, requires_grad=True), state)[0].sum().backward()
+
+    whole = lamina.plan_step(step)
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=torch.backends.mkldnn.allow_tf32):
+        parts = lamina.plan_step(step)
+    gates = {torch.nn.LSTM: 4, torch.nn.GRU: 3, torch.nn.RNN: 1}[kind]
+    first, second = (5 + 7), (2 * 7 + 7)  # inputs, and states
+    inputs = 2 * first + 2 * second if len(options) == 2 else first
+    forward = 2 * 11 * 3 * gates * 7 * inputs
+    assert whole.flops_by("phase") == parts.flops_by("phase") == {"backward": 2 * forward, "forward": forward}
+    names = set(whole.flops_by("op"))
+    assert ("aten::mkldnn_rnn_layer" in names) is (kind is torch.nn.LSTM)
+    assert "aten::mkldnn_rnn_layer" not in parts.flops_by("op")
 
 
 def moved(step: object) -> int:

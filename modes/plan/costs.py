@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import torch
 
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.schema import Kind, OpFacts, value_of
-from ..op_costs import OpCosts, Place, flop_counter
+from ..op_costs import OpCosts, Place
 from .devices import Device
+from .formulas import register_missing_formulas
 from .ledger import Step, leaves
 
-_aten = torch.ops.aten
 _UNMOVED = (
     "empty",
     "empty_like",
@@ -24,7 +22,6 @@ _UNMOVED = (
     "lift_fresh",
     "_unsafe_view",
 )
-_KINDS = ("flash", "efficient", "cudnn")  # of attention kernels with a formula
 _GATHERING = ("embedding", "gather", "index", "index_select")  # what they read is as much as they give
 
 
@@ -94,37 +91,3 @@ def _nbytes(values: Any) -> int:
     return sum(
         min(leaf.nbytes, leaf.untyped_storage().nbytes()) for tensor in tensors_in(values) for leaf, _ in leaves(tensor)
     )
-
-
-def register_missing_formulas() -> None:
-    """Attention as the CPU runs it: torch's flop counter has no formula for it, and gets that of the others. Like them
-    it counts a causal mask as if all was computed. And where that of torch (2.11) takes no grouped queries, all get one
-    that does."""
-    torchs, grouped = flop_counter(), not _takes_groups()
-    for name, query in (("", 0), ("_backward", 1)):
-        ours = getattr(_aten, f"_scaled_dot_product_flash_attention_for_cpu{name}")
-        if ours in torchs.flop_registry:
-            continue
-        theirs = [getattr(_aten, f"_scaled_dot_product_{kind}_attention{name}") for kind in _KINDS]
-        if grouped:
-            torchs.flop_registry.update({each: _with_groups(torchs.flop_registry[each], query) for each in theirs})
-        torchs.register_flop_formula(ours, get_raw=True)(torchs.flop_registry[theirs[0]])
-
-
-def _takes_groups() -> bool:
-    try:
-        flop_counter().sdpa_flop_count((1, 2, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1))
-    except AssertionError:
-        return False
-    return True
-
-
-def _with_groups(formula: Callable[..., int], query: int) -> Callable[..., int]:
-    """Of attention: a key and a value count as if each query had its own. ``query``: its place."""
-
-    def count(*args: Any, **kwargs: Any) -> int:
-        heads = args[query].shape[1]
-        alike = [(x.shape[0], heads, *x.shape[2:]) for x in args[query + 1 : query + 3]]
-        return formula(*args[: query + 1], *alike, *args[query + 3 :], **kwargs)
-
-    return count
