@@ -63,7 +63,7 @@ def _register_recurrent() -> None:
 
 def _layer(given: Sequence[int], input_weight: Sequence[int], hidden_weight: Sequence[int], *_: Any, **__: Any) -> int:
     """At each step of each sequence, both weights are multiplied by a vector: of the input, and of the state."""
-    steps, batch, _ = given
+    steps, batch = given[:2]
     rows, columns = input_weight
     more, size = hidden_weight
     return 2 * steps * batch * (rows * columns + more * size)
