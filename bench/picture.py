@@ -50,9 +50,40 @@ def bars(panel: Axes, found: Mapping[str, Mapping[str, Summary]], unit: float, c
         panel.bar(places, [each.median / unit for each in of_name.values()], width, color=colors[name], label=name)
         whiskers(panel, places, [*of_name.values()], unit, fmt="none", ecolor="black", linewidth=0.8)
     panel.set_xticks(range(len(groups)), [group.replace(", ", "\n") for group in groups])
-    panel.set_yscale("log")
+    logarithmic(panel)
     panel.grid(axis="y", alpha=0.3, which="both")
     panel.set_axisbelow(True)
+
+
+def stacked_bar(panel: Axes, row: int, parts: Mapping[str, float], colors: Mapping[str, Any]) -> None:
+    """The parts of one whole, side by side in the order of the colors. Those that the noise made negative have no
+    width; the sum then reaches past the whole."""
+    left = 0.0
+    for name in colors:
+        width = max(0.0, parts.get(name, 0.0))
+        if width:
+            hatch = "///" if colors[name] == "lightgray" else None
+            panel.barh(row, width, left=left, color=colors[name], hatch=hatch, edgecolor="white", lw=0.5, label=name)
+            left += width
+
+
+def whole_mark(panel: Axes, row: int, whole: Summary, unit: float, label: str) -> None:
+    """A whole with its interval, beside the sum of its parts."""
+    error = [[(whole.median - whole.interval[0]) / unit], [(whole.interval[1] - whole.median) / unit]]
+    at = [whole.median / unit]
+    panel.errorbar(at, [row], xerr=error, fmt="|", color="black", markersize=14, capsize=3, label=label)
+
+
+def logarithmic(panel: Axes) -> None:
+    """A vertical scale of 0.2 and 20: no powers of ten, and not all numbers."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(_plainly)
+    panel.yaxis.set_minor_formatter(_plainly)
+
+
+def _plainly(value: float, _: object) -> str:
+    text = f"{value:g}"
+    return text if text.strip("0.")[:1] in ("1", "2", "5") else ""
 
 
 def colors_of(names: Sequence[str]) -> dict[str, Any]:

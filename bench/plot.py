@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .cases import EAGER
-from .picture import canvas_of, colors_of, legend_below, whiskers
+from .picture import canvas_of, colors_of, legend_below, logarithmic, whiskers
 from .results import Results
 
 if TYPE_CHECKING:
@@ -38,6 +38,6 @@ def _draw_panel(panel: Axes, results: Results, op: str, colors: dict[str, Any]) 
     panel.set_title(op)
     panel.set_xlabel("layers")
     panel.set_ylabel("time per call (µs)")
-    panel.set_yscale("log")
+    logarithmic(panel)
     panel.set_xticks(range(max(figure.layers for figure in eager) + 1))
     panel.grid(alpha=0.3, which="both")

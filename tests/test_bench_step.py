@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
 from torch import Tensor, nn
 
 import lamina
@@ -45,7 +47,7 @@ from lamina.bench.step.models import LARGE, MLP, SMALL, Trunked, make_task
 from lamina.bench.step.optimizers import SGD
 from lamina.bench.step.options import Options, chosen_options, parser
 from lamina.bench.step.peers import NAIVE, ByHand, Naive
-from lamina.bench.step.plot import growing
+from lamina.bench.step.plot import PART_COLORS, growing, picture
 from lamina.bench.step.report import tables
 from lamina.bench.step.results import Figure, Results, Split
 from lamina.bench.step.split import ACCUMULATE, BOTH, DETACH, FLATTEN, FORWARD, GUARDS, HOOKS, PARTS, REST, SplitTrial
@@ -378,7 +380,9 @@ def test_a_slope_that_is_too_noisy_is_a_gap() -> None:
 def results_with(*figures: Figure) -> Results:
     parts = {part: Summary.of([1500.0]) for part in PARTS}
     splits = [Split("split", LOGGING, 1, 64, parts), Split("split 2", LOGGING, 2, 64, parts)]
-    return Results({}, BRIEF, figures=list(figures), splits=splits)
+    results = Results({}, BRIEF, figures=list(figures), splits=splits)
+    results.note([*SUBJECTS.values()])
+    return results
 
 
 def test_budgets_are_of_the_split_and_of_the_large_step() -> None:
@@ -386,6 +390,30 @@ def test_budgets_are_of_the_split_and_of_the_large_step() -> None:
     assert [each.met for each in found] == [False, False, True, True, True]
     assert [each.measured and each.measured.median for each in found] == [1.5] * 4 + [1.01]
     assert [each.met for each in budgets(Results({}, BRIEF))] == [None] * 3
+
+
+def test_a_wrapping_has_one_color_in_all_panels_whichever_figures_are_missing() -> None:
+    figures = [figure(count, layers, 1.0, mode) for mode in (EAGER, MODEL) for count in (8, 64) for layers in range(3)]
+    missing = {f"{count} x{layers}" for count, layers in ((8, 0), (8, 1), (64, 1))}
+    kept = [each for each in figures if each.mode == MODEL or each.name not in missing]
+    drawn = results_with(*kept)
+    colors: dict[str, set[str]] = {}
+    for panel in picture(drawn).axes:
+        for line in panel.containers:
+            if isinstance(line, ErrorbarContainer) and panel.get_xlabel() == "wrapped parameters":
+                colors.setdefault(line.get_label(), set()).add(to_hex(line.lines[0].get_color()))
+        for curve in panel.get_lines():
+            if not curve.get_label().startswith("_"):
+                colors.setdefault(curve.get_label(), set()).add(to_hex(curve.get_color()))
+    wrappings = ["plain", f"{LOGGING} x1", f"{LOGGING} x2"]
+    assert all(len(colors[each]) == 1 for each in wrappings)
+    assert len(set.union(*(colors[each] for each in wrappings))) == 3
+
+
+def test_the_picture_takes_the_split_apart(found: Results) -> None:
+    panel = picture(replace(found, splits=results_with().splits)).axes[-1]
+    assert [each.get_text() for each in panel.get_yticklabels()] == [f"{LOGGING} x1", f"{LOGGING} x2"]
+    assert [each.get_width() for each in panel.patches] == [1.5] * 2 * len(PART_COLORS)
 
 
 def test_a_run_has_a_figure_for_each_trial(found: Results) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..picture import canvas_of
+from ..picture import canvas_of, stacked_bar, whole_mark
 from .parts import PARTS, REST, WHOLE
 from .results import Anatomies
 
@@ -50,18 +50,10 @@ def _draw_panel(panel: Axes, results: Anatomies, op: str) -> None:
 
 
 def _draw_bar(panel: Axes, results: Anatomies, op: str, subject: str, row: int, limit: float) -> None:
-    """Parts that the noise made negative have no width; the sum then reaches past the mark of the whole."""
-    parts, left = results.of(op, subject), 0.0
-    for name, color in COLORS.items():
-        width = max(0.0, parts[name].time_ns.median / 1e3) if name in parts else 0.0
-        if width:
-            hatch = "///" if name == REST else None
-            panel.barh(row, width, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=name)
-            left += width
+    parts = results.of(op, subject)
+    stacked_bar(panel, row, {name: part.time_ns.median / 1e3 for name, part in parts.items()}, COLORS)
     whole = parts[WHOLE].time_ns
-    middle, low, high = (value / 1e3 for value in (whole.median, *whole.interval))
-    if middle > limit:
+    if (middle := whole.median / 1e3) > limit:
         panel.text(limit, row, f"{middle:.0f} µs ▸", ha="right", va="center", fontsize=8, backgroundcolor="white")
         return
-    error = [[middle - low], [high - middle]]
-    panel.errorbar([middle], [row], xerr=error, fmt="|", color="black", markersize=14, capsize=3, label=WHOLE)
+    whole_mark(panel, row, whole, 1e3, WHOLE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..picture import colors_of, legend_below, whiskers
+from ..picture import colors_of, legend_below, logarithmic, whiskers
 from .problems import Layer
 from .results import Figure, Results
 from .subjects import PLAIN
@@ -46,7 +46,7 @@ def _draw_panel(panel: Axes, results: Results, layer: Layer, mode: str, colors: 
     panel.set_title(f"{layer.name}, {mode}")
     panel.set_xscale("log", base=2)
     panel.set_xticks(rows, map(str, rows))
-    panel.set_yscale("log")
+    logarithmic(panel)
     panel.set_xlabel("rows of the activations (M)")
     panel.set_ylabel("times as fast as plain")
     panel.grid(alpha=0.3, which="both")
