@@ -24,6 +24,8 @@ from lamina.subclasses.fake_like import replays
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lamina.subclasses.fake_like import Replays
+
 # No deadline: tests do not time anything. Derandomized: a failure is the change's, not the draw's.
 hypothesis.settings.register_profile("lamina", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("lamina")
@@ -71,3 +73,14 @@ def _replays_are_checked(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with replays.checked():
         yield
+
+
+@pytest.fixture
+def cache() -> Iterator[Replays]:
+    """Empty, and on: other tests run checked."""
+    suspended, replays._suspended = replays._suspended, []
+    replays.find = replays._plans.get
+    replays.clear()
+    yield replays
+    replays._suspended = suspended
+    replays.find = {}.get if suspended else replays._plans.get

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from lamina import FakeLikeTensor
-from lamina.subclasses.fake_like import Replays, StaleReplayError, replays
+from lamina.subclasses.fake_like import Replays, StaleReplayError
 from lamina.subclasses.fake_like.plan import Plan
-
-
-@pytest.fixture
-def cache() -> Iterator[Replays]:
-    """Empty, and on: other tests run checked."""
-    suspended, replays._suspended = replays._suspended, []
-    replays.find = replays._plans.get
-    replays.clear()
-    yield replays
-    replays._suspended = suspended
-    replays.find = {}.get if suspended else replays._plans.get
 
 
 def fake(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> FakeLikeTensor:

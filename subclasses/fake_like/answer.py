@@ -15,6 +15,7 @@ from .cache import replays
 from .checks import check
 from .geometry import follow
 from .kernels import refusal
+from .memory import inside_storage, names_memory, pairs_of, refuse_folds, watching
 from .oracle import META as _NOWHERE
 from .oracle import Oracle, claim_of
 from .plan import Build, Plan, Run, places_in, plan_of
@@ -26,7 +27,8 @@ from .tracing import claiming
 def answer_to(cls: Any, op: OpOverload, traced: Run, build: Build) -> Run:
     """``traced`` answers where PyTorch traces."""
     facts, traced = facts_of(op), claiming(cls, traced)
-    way = cls._l_answers[op] = way_of(facts)
+    way = way_of(facts)
+    cls._l_answers[op] = way._replace(straight=way.straight and not names_memory(facts))
     state, any_float = way.state, way.any_float
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -47,13 +49,14 @@ def answer_to(cls: Any, op: OpOverload, traced: Run, build: Build) -> Run:
             replays.learn(key, plan)
         return plan.run(args, kwargs)
 
-    return counting_versions(facts, where_views_work(facts, run))
+    return counting_versions(facts, where_views_work(facts, inside_storage(facts, run)))
 
 
 def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], build: Build) -> tuple[Plan, bool]:
     """The plan of a call, and whether it holds for the next one of this signature."""
     _refuse_to_write_data(cls, facts, args, kwargs)
     check(facts.op, args, kwargs)
+    refuse_folds(facts, args, kwargs)
     oracle = Oracle(cls, claim_of(cls, args, kwargs, _NOWHERE))
     with no_function_modes():
         given, named = oracle.stand_ins(args, kwargs)
@@ -73,8 +76,10 @@ def _asked(cls: type, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, A
     for tensor in tensors_in(result):
         if tensor.layout is not torch.strided:
             raise LayoutError(cls, "meta", tensor.layout)
+    pairs = pairs_of(facts, args, kwargs)
     changed = follow(places, cls, args, kwargs)
-    return plan_of(result, places, build), not changed
+    plan = plan_of(result, places, build)
+    return plan._replace(run=watching(pairs, plan.run)), not changed
 
 
 def _fakes_in(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

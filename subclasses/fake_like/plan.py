@@ -39,12 +39,13 @@ class Place(NamedTuple):
 
 
 def places_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
-    """All tensors among the arguments, also those in lists."""
-    found = [
+    """All tensors among the arguments, also those in lists. Those with a name first: of a tensor that is read, too, in
+    this call, the result is what is given as ``out=``."""
+    found = [Place(_named(path), t, storage_id(t)) for path, t in _tensors(dict(kwargs), ())]
+    return found + [
         Place(_at(path), tensor, storage_id(tensor), path[0] if len(path) == 1 else None)
         for path, tensor in _tensors(args, ())
     ]
-    return found + [Place(_named(path), t, storage_id(t)) for path, t in _tensors(dict(kwargs), ())]
 
 
 def _tensors(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
