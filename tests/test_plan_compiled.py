@@ -72,14 +72,15 @@ def test_inductor_is_planned_by_what_it_saves(device: str) -> None:
     assert plain.to_json()["inductor_graphs"] == 1
 
 
-def test_what_was_compiled_for_inductor_before_and_after() -> None:
+def test_what_was_compiled_for_inductor_before() -> None:
     @torch.compile
     def double(x: Tensor) -> Tensor:
         return x * 2 + 1
 
-    plan = lamina.plan_step(lambda: double(torch.empty(1000)))
-    assert plan.inductor_graphs == 1
-    assert not torch._TorchCompileInductorWrapper.__call__.__qualname__.startswith("instead_of")
+    def step() -> None:
+        double(torch.empty(1000))
+
+    assert [lamina.plan_step(step).inductor_graphs for _ in range(2)] == [1, 0]  # it is compiled once
 
 
 @pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "inductor"])

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...subclasses.core.fields import tensors_in
-from ...subclasses.core.private import any_autocast, factory_functions, include_key
+from ...subclasses.core.private import OpOverload, any_autocast, factory_functions, include_key
 from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.autocast import KEY
 from ...subclasses.fake_like.claims import device_of
 from ...subclasses.fake_like.errors import UndecidedError
-from .arrivals import is_number
+from .arrivals import META, is_number
 from .autocast import casting, is_on
 from .errors import RealTensorError
 
@@ -46,6 +46,8 @@ class Functions(TorchFunctionMode):
             kwargs = kwargs or {}
             if self.device is not None and func in _IN_GRAPHS and kwargs.get("device") is None:
                 kwargs = {**kwargs, "device": self.device}
+            if func is torch.Tensor.unflatten:  # asks its own class, which Dynamo can't follow
+                func = torch.unflatten
             return func(*args, **kwargs)
         if type(func) is MethodWrapperType:  # an attribute is read or set: half of the calls of an optimizer
             return func(*args)
@@ -58,14 +60,17 @@ class Functions(TorchFunctionMode):
 
     def claim(self) -> torch.device | None:
         """The device that a call is about, in which C++ makes a tensor "like" one of ours: what it names, that of its
-        first argument that is ours, or of what was computed before, in the backward say."""
-        args, kwargs = _running_call()
+        first argument that is ours, or of what was computed before, in the backward say. None: a compiled graph asks,
+        which computes on carriers."""
+        func, args, kwargs = _running_call()
+        if isinstance(func, OpOverload):
+            return None
         if kwargs.get("device") is not None:
             return device_of(kwargs["device"])
         found = next((t for t in tensors_in((tuple(args), dict(kwargs))) if isinstance(t, FakeLikeTensor)), None)
         if found is not None:
             return found.device
-        return self.device if self.last is None else self.last.device
+        return (self.device or META) if self.last is None else self.last.device
 
     def end(self) -> None:
         """Lets go of what autocast took."""
@@ -80,15 +85,15 @@ class Functions(TorchFunctionMode):
         include_key(KEY)
 
 
-def _running_call() -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The arguments of the innermost function that this thread is in. Looked up in its frames when somebody asks, since
+def _running_call() -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """The innermost function that this thread is in, and its arguments. Looked up in its frames when somebody asks:
     keeping them in each call would take time, and keep tensors."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is _HANDLER:
-            return frame.f_locals["args"], frame.f_locals["kwargs"] or {}
+            return frame.f_locals["func"], frame.f_locals["args"], frame.f_locals["kwargs"] or {}
         frame = frame.f_back
-    return (), {}
+    return None, (), {}
 
 
 def _make(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

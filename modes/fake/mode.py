@@ -26,11 +26,11 @@ from ...subclasses.fake_like import FakeLikeTensor
 from ...subclasses.fake_like.hot import known, replayed
 from ...subclasses.fake_like.signature import StrangerError, UnknownError, UntellableError
 from .adafactor import scaled
-from .arrivals import Arrivals
+from .arrivals import META, Arrivals
 from .autocast import casting
+from .compiled import without_inductor
 from .functions import Functions
 
-META = torch.device("meta")
 _OURS = (FakeLikeTensor,)
 _answer = partial(replayed, FakeLikeTensor)
 
@@ -40,6 +40,9 @@ class FakeLikeMode(TorchDispatchMode):
 
     A 0-dimensional CPU tensor that ``torch.tensor(number)`` makes stays real: it mixes with any device, as ever, and an
     optimizer reads its step from one. Other tensors with data are refused.
+
+    What ``torch.compile`` makes for Inductor is compiled by Inductor's decompositions and partitioner, and not by it:
+    its code would have to run.
 
     Args:
         device: what factories claim that name none; None: torch's own default. Need not exist on this machine.
@@ -71,7 +74,7 @@ class FakeLikeMode(TorchDispatchMode):
         super().__enter__()  # type: ignore[no-untyped-call]
         self._scopes.enter_context(self._functions)
         self._scopes.enter_context(casting.scope())
-        self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget, scaled))
+        self._scopes.enter_context(as_if_devices_were_there(_drawn, casting.forget, scaled, without_inductor))
         return self
 
     def __exit__(
@@ -131,7 +134,10 @@ class FakeLikeMode(TorchDispatchMode):
         if func.namespace == "profiler" or not any(r.tensor for r in facts_of(func).results):
             return func(*args, **kwargs)
         if kwargs.get("device") == META:  # asked for by C++, "like" one of ours
-            kwargs = {**kwargs, "device": self._functions.claim() or META}
+            claim = self._functions.claim()
+            if claim is None:
+                return func(*args, **kwargs)
+            kwargs = {**kwargs, "device": claim}
         return FakeLikeTensor._table[func].run(args, kwargs)  # no operand: a TypeError may be one
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 
-from ...subclasses.core.private import instead_of_inductor
 from ..fake import FakeLikeMode
 from .caching_allocator import CachingAllocator, granted
 from .devices import Device, device_named
@@ -62,7 +61,7 @@ def plan_step(
     _check_allocator(allocator)
     watch = StepWatch([*referred(step), *known], progress)
     try:
-        with FakeLikeMode(claim, convert=convert), watch, instead_of_inductor(watch.without_inductor):
+        with FakeLikeMode(claim, convert=convert), watch:
             kept = step()
     except Exception as error:
         error.plan = _plan(watch, claim, hardware, allocator, f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]

@@ -19,7 +19,6 @@ from ...subclasses.core.call_site import call_site
 from ...subclasses.core.fields import tensors_in
 from ...subclasses.core.private import (
     OpOverload,
-    compiler_of_backend,
     never_compile,
     running_node,
     running_sequence_number,
@@ -30,6 +29,7 @@ from ...subclasses.logging_tensor.module_path import module_path
 from ...subclasses.logging_tensor.phase import unwatch_optimizers, watch_optimizers
 from ...subclasses.logging_tensor.record import Phase, joined, name_of
 from ..dispatch_mode import WatchingDispatchMode
+from ..fake.compiled import graphs_for_inductor
 from ..op_costs import dtype_of
 from .costs import StepCosts
 from .in_place import in_place
@@ -37,7 +37,6 @@ from .kept import kept_bytes
 from .ledger import GRADIENTS, INPUTS, PARAMETERS, STATE, Block, Ledger, Step, is_opaque
 from .scratch import ScratchLog
 
-PARTITIONED = "aot_eager_decomp_partition"
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # of what torch.tensor has just made
 
 
@@ -53,6 +52,7 @@ class StepWatch(WatchingDispatchMode):
         self.compiled_calls = self.inductor_graphs = 0
         self._known: Sequence[Any] = known
         self._progress = progress
+        self._compiled_before = 0
         self._depth, self._declines = 0, False
         self._hooks: list[RemovableHandle] = []
         self._outside = call_site()  # where the plan was asked for: no place in the step
@@ -165,16 +165,11 @@ class StepWatch(WatchingDispatchMode):
         """The operators of compiled graphs run one by one, so that all of it is seen."""
         self.compiled_calls = calls
 
-    def without_inductor(self, graph: Any, inputs: Any) -> Any:
-        """A graph meant for Inductor, whose code would have to run: compiled by the decompositions and the partitioner
-        that it uses, so that the same is saved for the backward; its operators run one by one."""
-        self.inductor_graphs += 1
-        return compiler_of_backend(PARTITIONED)(graph, inputs)
-
     def _begin(self) -> None:
         for value in self._known:
             self._known_before(value)
         self._known = ()
+        self._compiled_before = graphs_for_inductor()
         watch_optimizers()
         self._hooks = [
             register_module_parameter_registration_hook(partial(self._registered, PARAMETERS)),
@@ -187,6 +182,7 @@ class StepWatch(WatchingDispatchMode):
         for hook in self._hooks:
             hook.remove()
         unwatch_optimizers()
+        self.inductor_graphs = graphs_for_inductor() - self._compiled_before
         self.ledger.close()
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,25 +71,6 @@ def compiler_of_backend(backend: str | Callable[..., Any]) -> Callable[..., Any]
     from torch._dynamo.backends.registry import lookup_backend
 
     return cast(Callable[..., Any], lookup_backend(backend))
-
-
-def instead_of_inductor(compile_graph: Callable[[Any, Any], Any]) -> AbstractContextManager[Any]:
-    """While it is on, what this thread compiles for the backend "inductor" goes to ``compile_graph(graph, inputs)``,
-    also that of functions which were given to ``torch.compile`` before. Imports no Inductor.
-
-    ``set_stance(force_backend=...)`` would replace the other backends, too.
-    """
-    from unittest import mock
-
-    wrapper: Any = torch._TorchCompileInductorWrapper
-    original, thread = wrapper.__call__, threading.get_ident()
-
-    def call(self: Any, graph: Any, inputs: Any, **options: Any) -> Any:
-        if threading.get_ident() != thread:
-            return original(self, graph, inputs, **options)
-        return compile_graph(graph, inputs)
-
-    return mock.patch.object(wrapper, "__call__", call)
 
 
 def with_graph_observer(

@@ -73,17 +73,21 @@ _open = [0]
 
 @contextmanager
 def as_if_devices_were_there(
-    draw: Callable[..., Any], forget: Callable[[], None], scale: Callable[..., Any]
+    draw: Callable[..., Any], forget: Callable[[], None], scale: Callable[..., Any], compiled: Callable[..., Any]
 ) -> Iterator[None]:
     """Inside, in this thread, ``torch.autocast("cuda")`` and ``GradScaler("cuda")`` don't switch themselves off because
     there is no CUDA; ``nn.init.trunc_normal_``, which draws until all values lie within the bounds, is ``draw``. When
     autocast's outermost scope ends, ``forget`` is called. What ``torch.optim.Adafactor`` computes for a group of
-    parameters is computed by ``scale``, which is given the function that does it, and its arguments."""
+    parameters is computed by ``scale``, which is given the function that does it, and its arguments.
+    What is compiled for the backend "inductor" is compiled by ``compiled(backend, graph, inputs)``, also that of
+    functions which were given to ``torch.compile`` before. Imports no Inductor. (``set_stance(force_backend=...)``
+    would replace the other backends, too.)"""
     with _lock:
         if not _open[0]:
             _swap(torch.cuda.amp.common, "amp_definitely_not_available", lambda *_: False)
             _swap(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
             _swap(torch.nn.init, "_no_grad_trunc_normal_", draw)
+            _swap(torch._TorchCompileInductorWrapper, "__call__", compiled)
             _swap(_adafactor, "adafactor", partial(scale, _adafactor.adafactor))
             _swap(torch, "clear_autocast_cache", partial(_one_after_the_other, forget, torch.clear_autocast_cache))
         _open[0] += 1
