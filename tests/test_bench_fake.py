@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,20 @@ from typing import Any
 import pytest
 import torch
 
+from lamina import FakeLikeTensor
 from lamina.bench.fake import measuring
 from lamina.bench.fake.budgets import budgets
 from lamina.bench.fake.cases import OPERATOR, STEP, Case, cases
 from lamina.bench.fake.command import COMMAND
+from lamina.bench.fake.floor import NoFloorError, floor_of
 from lamina.bench.fake.options import Options, chosen_options, parser
 from lamina.bench.fake.report import tables
 from lamina.bench.fake.results import Results
-from lamina.bench.fake.subjects import FAKE_LIKE, FAKE_TENSOR, META, PLAIN, subjects
-from lamina.bench.timing import Settings
+from lamina.bench.fake.subjects import FAKE_LIKE, FAKE_TENSOR, FLOOR, META, PLAIN, subjects
+from lamina.bench.timing import Settings, Variant
+from lamina.bench.trials import LACKING
+from lamina.modes import FakeLikeMode
+from lamina.subclasses.fake_like.cache import Replays
 
 SHORT = Settings(rounds=2, fewest=2, loop_ns=1, warmup_ns=1, seconds=0.1, refuse_above=None)
 
@@ -31,9 +37,75 @@ def results() -> Results:
 def test_each_case_is_measured_for_each_subject(results: Results) -> None:
     assert results.gaps == []
     assert [figure.name for figure in results.figures] == [
-        f"{case.name} | {subject}" for case in cases() for subject in case.subjects
+        f"{case.name} | {subject}"
+        for case in cases()
+        for subject in (*case.subjects, *([FLOOR] if case.kind == STEP else []))
     ]
     assert {case.kind for case in cases()} == {OPERATOR, STEP}
+
+
+def step_under(mode: Any, calls: Counter[str]) -> Variant:
+    """Training steps of one layer by AdamW, which `calls` counts."""
+    with mode:
+        layer = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
+        inputs = torch.ones(4, 3)
+
+    def step(given: torch.Tensor) -> torch.Tensor:
+        loss = layer(given).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        calls["steps"] += 1
+        return loss
+
+    return Variant(FAKE_LIKE, step, (inputs,), lambda: mode)
+
+
+def test_the_floor_of_a_step_makes_its_results_and_looks_nothing_up(cache: Replays) -> None:
+    calls: Counter[str] = Counter()
+    step = step_under(FakeLikeMode("cuda"), calls)
+    with step.scope():
+        step.function(*step.args)
+        step.function(*step.args)
+    floor = floor_of(step)
+    before = cache.info()
+    with floor.scope():
+        results = [floor.function(*floor.args) for _ in range(3)]
+    assert cache.info() == before
+    assert calls["steps"] == 6
+    for loss in results:
+        assert (type(loss), loss.shape, loss.device.type) == (FakeLikeTensor, (), "cuda")
+        assert loss.requires_grad
+
+
+def test_a_step_that_makes_other_calls_has_no_floor(cache: Replays) -> None:
+    asked = [torch.sin]
+    with FakeLikeMode() as mode:
+        x = torch.ones(3)
+
+    def step(given: torch.Tensor) -> torch.Tensor:
+        return asked[0](given)
+
+    variant = Variant(FAKE_LIKE, step, (x,), lambda: mode)
+    with pytest.raises(NoFloorError, match=r"nothing is known of this call of aten.sin.default"):
+        floor_of(variant)
+    with mode:
+        torch.sin(x), torch.sin(x)
+    floor = floor_of(variant)
+    asked[0] = torch.cos
+    with floor.scope(), pytest.raises(NoFloorError, match=r"calls aten.cos.default where .* called aten.sin.default"):
+        floor.function(*floor.args)
+
+
+def test_a_step_without_a_floor_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> Any:
+        return torch.sin, (torch.ones(3),)  # the cache is checked in tests: nothing is known
+
+    monkeypatch.setattr(measuring, "cases", lambda: [Case(STEP, "sin", make, (FAKE_LIKE, PLAIN))])
+    results = measuring.run(Options(SHORT))
+    assert [(gap.subject, gap.kind) for gap in results.gaps] == [(FLOOR, LACKING)]
+    assert {figure.subject for figure in results.figures} == {FAKE_LIKE, PLAIN}
 
 
 def test_budgets(results: Results) -> None:

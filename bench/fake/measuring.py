@@ -9,10 +9,11 @@ from typing import Any
 from ..progress import Progress, silent
 from ..timing import Measurement, Variant, describe_machine, measure_into
 from ..trials import LACKING, WRONG, Gap, reason_of
-from .cases import Case, cases
+from .cases import STEP, Case, cases
+from .floor import NoFloorError, floor_of
 from .options import Options
 from .results import Figure, Results
-from .subjects import PLAIN, Subject, subjects
+from .subjects import FAKE_LIKE, FLOOR, PLAIN, Subject, subjects
 
 
 def work(options: Options) -> float:
@@ -45,8 +46,19 @@ def _add_case(results: Results, case: Case, asked: list[Subject]) -> None:
             results.gaps.append(found)
         else:
             passed.append(found)
+    if case.kind == STEP:
+        floors = [_floor(case, each) for each in passed if each.name == FAKE_LIKE]
+        results.gaps += [each for each in floors if isinstance(each, Gap)]
+        passed += [each for each in floors if isinstance(each, Variant)]
     pairs = [(variant.name, passed[0].name) for variant in passed[1:]]
     measure_into(lambda measured: _add_figures(results, case, measured), passed, results.settings, pairs)
+
+
+def _floor(case: Case, step: Variant) -> Variant | Gap:
+    try:
+        return floor_of(step)
+    except NoFloorError as error:
+        return case.gap(FLOOR, reason_of(error), LACKING)
 
 
 def _checked(case: Case, subject: Subject, expected: list[Any]) -> Variant | Gap:

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 from ..picture import bars
 from .cases import OPERATOR, STEP
 from .results import Results
-from .subjects import FAKE_LIKE, FAKE_TENSOR, META, PLAIN, WITHOUT_MODE
+from .subjects import FAKE_LIKE, FAKE_TENSOR, FLOOR, META, PLAIN, WITHOUT_MODE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
 INCHES = (13, 4.8)
-COLORS = {PLAIN: "#937860", META: "#8172b3", FAKE_TENSOR: "#c44e52", FAKE_LIKE: "#4c72b0", WITHOUT_MODE: "#64b5cd"}
+COLORS = {
+    PLAIN: "#937860",
+    META: "#8172b3",
+    FAKE_TENSOR: "#c44e52",
+    FAKE_LIKE: "#4c72b0",
+    WITHOUT_MODE: "#64b5cd",
+    FLOOR: "#b0b0b0",
+}
 
 
 def picture(results: Results) -> Canvas:

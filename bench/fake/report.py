@@ -5,11 +5,12 @@ from __future__ import annotations
 from ..tables import Table, interval, spread
 from .cases import OPERATOR, STEP
 from .results import Results
-from .subjects import FAKE_TENSOR, PLAIN
+from .subjects import FAKE_TENSOR, FLOOR, PLAIN
 
 LEGEND = (
     "µs: median ± half the distance of the quartiles; in brackets: 95 % interval of the median, paired by round\n"
-    "every signature was seen before; tensors of 8 x 8, models of width 16"
+    "every signature was seen before; tensors of 8 x 8, models of width 16\n"
+    f"{FLOOR}: as a wrapper class in Python would be that has nothing to find out, under a function mode"
 )
 
 

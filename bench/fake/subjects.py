@@ -15,6 +15,7 @@ from lamina.modes import FakeLikeMode
 
 PLAIN, META, FAKE_TENSOR, FAKE_LIKE = "plain", "meta device", "torch FakeTensorMode", "lamina FakeLikeMode"
 WITHOUT_MODE = "lamina FakeLikeTensor"
+FLOOR = "floor: every answer known"
 
 
 @dataclass(frozen=True)

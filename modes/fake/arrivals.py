@@ -15,7 +15,8 @@ from ...subclasses.core.schema import facts_of, value_of
 from ...subclasses.fake_like import FakeLikeTensor
 from .errors import RealTensorError
 
-CPU, META = torch.device("cpu"), torch.device("meta")
+META = torch.device("meta")
+_NUMBERS = (int, float, bool, complex, type(None))
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default, torch.ops.aten.lift_fresh_copy.default)
 
 
@@ -27,19 +28,20 @@ class Arrivals:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
     def admit(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Sequence[torch.Tensor]
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-        """The arguments of a call as the mode takes them, and whether one of them is a FakeLikeTensor.
+        """The arguments of a call as the mode takes them, and whether one of them is a FakeLikeTensor. ``given``: the
+        tensors among them.
 
         Raises:
             RealTensorError: a real tensor is among them, and not to be converted, or can't be.
         """
         fakes = False
         strangers = []
-        for tensor in tensors_in((args, kwargs)):
+        for tensor in given:
             if isinstance(tensor, FakeLikeTensor):
                 fakes = True
-            elif tensor.device != META and (tensor.requires_grad or not is_number(tensor)):
+            elif not tensor.is_meta and (tensor.requires_grad or not is_number(tensor)):
                 strangers.append(tensor)
         if strangers:
             self._check(func, strangers, args, kwargs)
@@ -50,6 +52,8 @@ class Arrivals:
 
     def leave(self, result: Any) -> Any:
         """What was computed of numbers: a number, or a FakeLikeTensor."""
+        if are_numbers((result,)) or type(result) in _NUMBERS:
+            return result
         return map_nested(lambda leaf: self._converted(leaf, fresh=True), result)
 
     def _check(
@@ -85,4 +89,18 @@ class Arrivals:
 
 def is_number(tensor: torch.Tensor) -> bool:
     """Whether a real tensor mixes with those of any device: it is 0-dimensional, and on the CPU."""
-    return tensor.dim() == 0 and tensor.device == CPU
+    return tensor.dim() == 0 and tensor.is_cpu
+
+
+def are_numbers(args: Sequence[Any]) -> bool:
+    """Whether the arguments of a call are such tensors, without gradients, and Python's numbers; the first is a tensor.
+    What an optimizer does with its count of steps is such a call."""
+    if not args or type(args[0]) is not torch.Tensor:
+        return False
+    for value in args:
+        if type(value) is torch.Tensor:
+            if value.dim() or not value.is_cpu or value.requires_grad:
+                return False
+        elif type(value) not in _NUMBERS:
+            return False
+    return True

@@ -99,6 +99,7 @@ from .modules import (
 )
 from .needs import NEEDS, UnseenError, lacking, require
 from .operators import (
+    PROFILER_MARKS,
     attention_order,
     bridges_to,
     call_of,
@@ -145,6 +146,7 @@ __all__ = [
     "FAKE_SLOT",
     "MIXES_UP_STRIDES",
     "NEEDS",
+    "PROFILER_MARKS",
     "TRACERS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",

@@ -29,6 +29,12 @@ def kernel_at(op: OpOverload, key: str) -> Callable[..., Any]:
 # other strides than it would have after a copy.
 int8_product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch._int_mm
 
+_profiler = torch.ops.profiler
+# The operators of ``record_function``, around each step of an optimizer. No tensors are among their arguments.
+PROFILER_MARKS = frozenset(
+    (_profiler._record_function_enter_new.default, _profiler._record_function_exit._RecordFunction)
+)
+
 
 def composite_kernel(op: OpOverload) -> Callable[..., Any]:
     """The kernel of ``op`` that is made of other operators: the one in C++ where there is one. ``decompose`` prefers
