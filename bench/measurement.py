@@ -71,6 +71,11 @@ class Measurement:
         samples = [self.ratios(*pair) for pair in ratios] or list(self.rounds.values())
         return max(relative_width(sample, confidence) for sample in samples)
 
+    def refused(self) -> int:
+        """How many of the variants' times are too noisy to be given."""
+        most = self.refuse_above
+        return 0 if most is None else sum(Summary.of(sample).width > most for sample in self.rounds.values())
+
     def whole_rounds(self) -> int:
         """How many rounds all variants have."""
         return min(map(len, self.rounds.values()), default=0)

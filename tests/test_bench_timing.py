@@ -8,11 +8,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from fake_clock import FakeClock
 
+from lamina.bench import timing
 from lamina.bench.timing import (
     CALIBRATIONS,
     LONG_NS,
@@ -25,6 +28,7 @@ from lamina.bench.timing import (
     Variant,
     describe_machine,
     measure,
+    measure_into,
 )
 
 BRIEF = Settings(rounds=3, loop_ns=1, warmup_ns=1)
@@ -402,3 +406,62 @@ def test_settings_are_plain_data() -> None:
     data = json.loads(json.dumps(Settings(clock=time.thread_time_ns).quick().to_json()))
     assert data["clock"] == "thread_time_ns"
     assert data["seconds"] < Settings.seconds
+
+
+# What is refused is measured again
+
+
+def steady(*refused: str) -> Measurement:
+    """Three variants; the rounds of these are far apart."""
+    return Measurement({name: [1.0, 9.0] if name in refused else [2.0, 2.0] for name in "abc"}, refuse_above=0.25)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "found", "kept"),
+    [
+        (2, [steady()], 0),
+        (2, [steady("a"), steady()], 1),
+        (2, [steady("a", "b"), steady("c")], 1),
+        (2, [steady("a"), steady("b", "c")], 0),
+        (2, [steady("a"), steady("b")], 0),
+        (3, [steady("a"), steady("b", "c"), steady()], 2),
+        (1, [steady("a", "b")], 0),
+    ],
+)
+def test_what_is_refused_is_measured_again_and_the_steadiest_attempt_kept(
+    attempts: int, found: list[Measurement], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(found)
+    monkeypatch.setattr(timing, "measure", lambda *_: next(left))
+    given: list[Measurement] = []
+    measure_into(given.append, [], replace(BRIEF, attempts=attempts))
+    assert given == [found[kept]]
+    assert list(left) == []
+
+
+def test_an_interrupt_of_the_second_attempt_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = steady("a")
+    answers = iter([lambda: first, partial(_interrupt, steady())])
+    monkeypatch.setattr(timing, "measure", lambda *_: next(answers)())
+    given: list[Measurement] = []
+    with pytest.raises(InterruptedMeasurement):
+        measure_into(given.append, [], replace(BRIEF, attempts=2))
+    assert given == [first]
+
+
+def _interrupt(measured: Measurement) -> None:
+    raise InterruptedMeasurement(measured)
+
+
+def test_a_machine_that_changes_its_speed_in_the_middle_is_measured_again(clock: FakeClock) -> None:
+    calls = {"done": 0}
+
+    def work() -> None:
+        calls["done"] += 1
+        clock.spend(10 if calls["done"] < WARMING + 4 or calls["done"] > WARMING + 8 else 30)
+
+    settings = Settings(rounds=8, loop_ns=1, warmup_ns=1, clock=clock, seconds=math.inf, fewest=8)
+    given: list[Measurement] = []
+    measure_into(given.append, [Variant("work", work)], settings)
+    assert calls["done"] == 2 * (WARMING + 8)
+    assert given[0].time("work") == summary(10)
