@@ -29,6 +29,7 @@ from ..core.wrapper import WrapperTensor
 from .above import decide_by_claim, decided_above
 from .answer import answer_to
 from .claims import ANSWERS, device_of
+from .composites import take_apart
 from .geometry import become
 from .hot import Ways, answered
 from .materials import Unreadable
@@ -246,4 +247,5 @@ never_compile(builder(FakeLikeTensor, metadata_of(torch.empty(0, device=META), M
 _complete(FakeLikeTensor)
 several_at_once(FakeLikeTensor)
 decide_by_claim(FakeLikeTensor)
+take_apart()
 carry(FakeLikeTensor, ANSWERS)

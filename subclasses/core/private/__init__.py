@@ -110,6 +110,7 @@ from .operators import (
     kernel_at,
     name_of_packet,
     schema_of,
+    traced_by,
     unbatched_attention_is_fused,
 )
 from .scopes import (
@@ -254,6 +255,7 @@ __all__ = [
     "strided_parts",
     "take_from_slot",
     "thread_keys",
+    "traced_by",
     "unbatched_attention_is_fused",
     "uncompiled",
     "untyped",

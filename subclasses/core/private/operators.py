@@ -44,6 +44,11 @@ def composite_kernel(op: OpOverload) -> Callable[..., Any]:
     return op.decompose
 
 
+def traced_by(op: OpOverload, kernel: Callable[..., Any]) -> None:
+    """Has tracers call ``kernel`` for ``op`` on tensors of the meta device, above autograd."""
+    op.py_impl(torch._C.DispatchKey.AutogradMeta)(kernel)
+
+
 # ``aten::add``, for ``torch.ops.aten.add``.
 name_of_packet: Callable[[OpOverloadPacket], str] = attrgetter("_qualified_op_name")
 
