@@ -125,6 +125,15 @@ def _select(self: Any, dim: int, index: int) -> None:
     _refuse(-size <= index < size, text, IndexError)
 
 
+def _product(*operands: Any, **_: Any) -> None:
+    """Their fake kernels take factors of any dtypes; no device's kernels do."""
+    given = [operand for operand in operands if isinstance(operand, torch.Tensor)]
+    dtypes = [operand.dtype for operand in given]
+    text = f"expected the factors of a product to have the same dtype, but got {', '.join(map(str, dtypes))}"
+    _refuse(len(set(dtypes)) == 1 or any(operand.is_meta for operand in given), text)
+
+
+_PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addbmm, aten.mv, aten.addmv, aten.dot, aten.vdot)
 _CHECKS: dict[OpOverload, Check] = {
     aten.select.int: _select,
     aten.multinomial.default: _multinomial,
@@ -150,3 +159,5 @@ _CHECKS: dict[OpOverload, Check] = {
     aten.complex.default: _complex,
     aten.complex.out: _complex,
 }
+_CHECKS |= {getattr(packet, name): _product for packet in _PRODUCTS for name in ("default", "out")}
+_CHECKS |= {packet.default: _product for packet in (aten.addmm_, aten.baddbmm_, aten.addbmm_, aten.addmv_)}

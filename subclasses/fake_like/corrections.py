@@ -31,7 +31,7 @@ def laid_out(op: OpOverload, result: Any, args: Sequence[Any], kwargs: Mapping[s
     if torch.Tag.pointwise not in op.tags or not isinstance(result, torch.Tensor) or result.numel():
         return result
     operands = [*tensors_in((tuple(args), dict(kwargs)))]
-    if any(result is each for each in operands) or all(each.shape == result.shape for each in operands):
+    if any(result is each for each in operands) or len(operands) == 1:
         return result
     return aten.as_strided.default(result, result.shape, strides_of_empty(result.shape, operands))
 
@@ -65,6 +65,12 @@ def _addbmm_(compute: Compute, op: OpOverload, self: Any, *args: Any, **kwargs: 
     return compute(aten.resize_.default, (self, result.shape), {}) if result.shape != self.shape else self
 
 
+def _addr(compute: Compute, op: OpOverload, self: Any, one: Any, other: Any, **kwargs: Any) -> Any:
+    """The fake one takes the dtype of the vectors."""
+    dtype = torch.promote_types(self.dtype, torch.promote_types(one.dtype, other.dtype))
+    return compute(op, (self, aten._to_copy.default(one, dtype=dtype), other), kwargs)
+
+
 def _by_onednn(compute: Compute, op: OpOverload, self: Any, *args: Any) -> Any:
     """The fake ones know no workspace, and give gradients another dtype: oneDNN itself is asked."""
     return on_zeros(op, (self, *args), {}, self.fake_mode.fake_of)
@@ -76,6 +82,7 @@ _CORRECTIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.max_unpool2d.default: _max_unpool2d,
     aten.linalg_lu_solve.out: _lu_solve_out,
     aten.addbmm_.default: _addbmm_,
+    aten.addr.default: _addr,
     aten.mkldnn_rnn_layer.default: _by_onednn,
     aten.mkldnn_rnn_layer_backward.default: _by_onednn,
 }

@@ -3,7 +3,8 @@
 Where a call that claims the CPU has no replay, the real operator is run with plain tensors in place of ours: of the
 same sizes where these are small. Where they are not, element-wise operators are run on smaller ones, whose kernels look
 at no size but 0 and 1, and so are public ones whose other arguments are small. An error counts that can't come from
-values or sizes: any of an element-wise operator, and otherwise one whose text speaks of dtypes or of a missing kernel.
+values: any of an element-wise operator, and otherwise one whose text speaks of dtypes or of a missing kernel, or, where
+the sizes are the same, of these.
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ _MOST = 4096  # calls on smaller tensors that are remembered
 _OF_DTYPES = re.compile(
     r"not (?:yet )?(?:implemented|supported|support|intended to support)|does ?n['o]t support|only supports? |"
     r"unsupported dtype|can't be cast|may not be a boolean|Could not run 'aten::|Expected both inputs to be|"
-    r"handles only|to be non-complex",
+    r"handles only|to be non-complex|same (?:scalar |data ?)?d?type|(?:expected|of) scalar type|mixed dtype|"
+    r"expected dtype|but expected (?:Bool|Long|Int|Float|Double|Complex)|dtypes? match|expected target dtype|"
+    r"expected a long tensor|tensors used as (?:indices|masks) must be|safely cast",
+    re.IGNORECASE,
+)
+# Of sizes and dims: those of the call itself, not of smaller tensors.
+_OF_SIZES = re.compile(
+    r"Dimension out of range|Dimension specified as|have (?:the )?same (?:size|number)|(?:must|shape) match|"
+    r"a size equal|should be equal to|not be broadcast|non-zero size|non-empty|sizes should be greater|"
+    r"output padding must|kernel size should|should be non-negative|must be positive|should be positive|"
+    r"cannot be applied to|to be a vector|should have dimension|does not match the shape|dims but tensor has|"
+    r"reduction dim|can have only 1 value|\+ matrix @ vector expected|out of range for tensor of size|must be equal to",
     re.IGNORECASE,
 )
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
@@ -57,7 +69,9 @@ def refusal(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any], result:
             if key not in _taken:
                 facts.op(*map_nested(samples, list(args)), **_named(facts, len(args), kwargs, samples))
     except _ERRORS as error:
-        if pointwise or _OF_DTYPES.search(str(error)):
+        text = str(error)
+        as_they_are = smaller is _same and not any(written.keyword_only for written in facts.written)
+        if pointwise or _OF_DTYPES.search(text) or (as_they_are and _OF_SIZES.search(text)):
             return error.with_traceback(None)
     except Warning:  # made an error by a filter: the program's own call gives it
         return None

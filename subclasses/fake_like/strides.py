@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,10 @@ import torch
 
 def strides_of_empty(shape: Sequence[int], operands: Sequence[torch.Tensor]) -> list[int]:
     """As TensorIterator computes them: dims in the order of the operands' strides, the fastest first; each strides over
-    those before it, and over none where one of them is empty."""
+    those before it, and over none where one of them is empty. Where nothing is broadcast, all count as contiguous; and
+    so does what lies in the usual order."""
+    if all(each.shape == tuple(shape) for each in operands):
+        return _contiguous(shape)
     strides = [_broadcast(each, shape) for each in operands]
     order: list[int] = []
     for dim in reversed(range(len(shape))):
@@ -21,11 +25,17 @@ def strides_of_empty(shape: Sequence[int], operands: Sequence[torch.Tensor]) -> 
             if faster > 0:
                 place = index
         order.insert(place, dim)
+    if order == [*reversed(range(len(shape)))]:
+        return _contiguous(shape)
     found, next_stride = [0] * len(shape), 1
     for dim in order:
         found[dim] = next_stride
         next_stride *= shape[dim]
     return found
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    return [math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape))]
 
 
 def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> list[int]:
