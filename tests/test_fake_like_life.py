@@ -279,3 +279,38 @@ def test_inference_mode() -> None:
         assert (outside @ outside.t()).shape == (4, 4)
         assert outside.reshape(24).shape == (24,)
         assert str(nn.functional.linear(outside, outside).device) == "cuda:0"
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        (None, ["cuda:1", "cpu"]),
+        ("cpu", ["cpu", "cpu"]),
+        ("cuda", ["cuda:0", "cuda:0"]),
+        (torch.device("meta"), ["meta", "meta"]),
+        ({"cuda:1": "cuda:0"}, ["cuda:0", "cpu"]),
+        (lambda storage, _: storage, ["cpu", "cpu"]),
+        (lambda *_: None, ["cuda:1", "cpu"]),
+    ],
+    ids=["none", "cpu", "cuda", "meta", "dict", "all on the CPU", "left to torch"],
+)
+def test_what_is_loaded_claims_what_map_location_says(location: Any, expected: list[str], weights_only: bool) -> None:
+    whole = fake(4, 6, device="cuda:1")
+    file = io.BytesIO()
+    torch.save([whole, fake(3, device="cpu"), whole[1:]], file)
+    file.seek(0)
+    loaded = torch.load(file, map_location=location, weights_only=weights_only)
+    assert [str(each.device) for each in loaded] == [*expected, expected[0]]
+    assert shares(loaded[0], loaded[2])
+    assert loaded[2].storage_offset() == 6
+    assert str(pickle.loads(pickle.dumps(whole)).device) == "cuda:1"
+
+
+def test_the_copy_of_a_parameter_has_no_gradient() -> None:
+    """As with plain tensors: a leaf that is no Parameter keeps it."""
+    for make in (torch.ones, fake):
+        parameter, leaf = torch.nn.Parameter(make(3)), make(3).requires_grad_()
+        (parameter * leaf).sum().backward()
+        assert copy.deepcopy(parameter).grad is None
+        assert copy.deepcopy(leaf).grad is not None

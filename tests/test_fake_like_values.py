@@ -155,3 +155,9 @@ def test_real_places_split_a_fake() -> None:
         ((2, 2), "cuda:3"),
     ]
     assert [tuple(part.shape) for part in torch.empty(5, device="meta").tensor_split(torch.tensor([2]))] == [(2,), (3,)]
+
+
+def test_a_loader_says_where_batches_come_from() -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(4, 2))
+    with FakeLikeMode(), pytest.raises(DataDependentError, match=r"A DataLoader draws a seed.*outside of FakeLikeMode"):
+        next(iter(torch.utils.data.DataLoader(data)))

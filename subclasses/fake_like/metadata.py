@@ -39,6 +39,10 @@ class Metadata:
         fields = (self.size, self.stride, self.offset, self.dtype, self.device, self.conj, self.neg)
         return interned, fields
 
+    def on(self, device: torch.device) -> Metadata:
+        """The same on another device."""
+        return interned(self.size, self.stride, self.offset, self.dtype, device, self.conj, self.neg)
+
     def __copy__(self) -> Metadata:
         return self
 

@@ -38,7 +38,9 @@ _ADVICE = {
 }
 _READERS = ("tolist", "numpy", "to_plain", "apply_")
 _READ = "There is nothing to read: .materialize(device, init) makes a real tensor of the same metadata."
-_OPTIMIZERS = {
+_READS = {
+    torch.utils.data.DataLoader.__init__.__code__.co_filename: "A DataLoader draws a seed, and reads it, when it is "
+    "iterated. Take a batch outside of FakeLikeMode, and pass FakeLikeTensor.from_tensor(batch).",
     torch.optim.ASGD.__init__.__code__.co_filename: "ASGD chooses by its step, which it keeps on the device, how to "
     "average. With capturable=True, which it takes on CUDA, it doesn't (and has two temporaries more).",
     torch.optim.LBFGS.__init__.__code__.co_filename: "LBFGS decides by the loss how often it calls the closure: no "
@@ -56,16 +58,16 @@ def without_values(op: object, tensors: Iterable[Any]) -> DataDependentError:
     elif name in _ADVICE:
         advice = _ADVICE[name]
     else:
-        advice = (_of_optimizer() or _VALUE) if name in _NUMBERS else _SHAPE + "pad to it."
+        advice = (_of_reader() or _VALUE) if name in _NUMBERS else _SHAPE + "pad to it."
     return DataDependentError(op, operands, call_site(), advice)
 
 
-def _of_optimizer() -> str | None:
-    """What to do, if it is one of torch's optimizers that reads a number."""
+def _of_reader() -> str | None:
+    """What to do, if it is code of torch that reads a number."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename in _OPTIMIZERS:
-            return _OPTIMIZERS[frame.f_code.co_filename]
+        if frame.f_code.co_filename in _READS:
+            return _READS[frame.f_code.co_filename]
         frame = frame.f_back
     return None
 

@@ -15,6 +15,7 @@ from ..core.policy import Fallback
 from ..core.private import (
     TRACERS,
     OpOverload,
+    load_location,
     make_wrapper,
     metadata_only,
     never_compile,
@@ -180,8 +181,10 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
         become(self, other, other.metadata)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
-        """Two that share a storage do so in the copy."""
+        """Two that share a storage do so in the copy. That of a Parameter has no gradient, as with torch's own."""
         copied = super().__deepcopy__(memo)
+        if isinstance(self, torch.nn.Parameter):
+            copied.grad = None
         if self._l_metadata is None:
             return copied
         key = FakeLikeTensor, storage_id(self)
@@ -233,6 +236,7 @@ def _rebuilt(
     cls: Any, metadata: Metadata, requires_grad: bool, attributes: dict[str, Any], storage: Storage | None = None
 ) -> FakeLikeTensor:
     """The inverse of ``__reduce_ex__``."""
+    metadata = metadata.on(device_of(load_location(metadata.device)))
     fake = fake_of(metadata, cls)
     if storage is not None:
         become(fake, storage, metadata)

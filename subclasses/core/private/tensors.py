@@ -34,6 +34,16 @@ def reference_count(tensor: torch.Tensor) -> int:
     return int(tensor._use_count())  # type: ignore[attr-defined]
 
 
+def load_location(device: torch.device) -> Any:
+    """Where ``torch.load(map_location=...)``, in which this thread is, wants what was on ``device``; that itself
+    elsewhere."""
+    mapped = torch.serialization._serialization_tls.map_location
+    if callable(mapped):
+        found = mapped(torch.UntypedStorage(0), str(device))
+        return device if found is None else found.device
+    return mapped.get(str(device), device) if isinstance(mapped, dict) else mapped or device
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """A number that tensors of one storage have in common, fake ones too: they have no address."""
     return int(tensor.untyped_storage()._cdata)
