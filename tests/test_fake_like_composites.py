@@ -64,7 +64,7 @@ def test_a_composite_in_compiled_code_has_its_gradient(name: str) -> None:
 def test_all_of_them_are_known() -> None:
     """Those that torch gives a Python function on the meta device, and that have a composite kernel."""
     import torch._inductor.decomposition
-    import torch._meta_registrations  # noqa: F401
+    import torch._meta_registrations
 
     keys = torch._C.DispatchKey
     for name in torch._C._dispatch_get_all_op_names():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from test_plan_memory import GPT, conv_net, floats, images, mlp, text
+from test_plan_memory import GPT, Checkpointed, conv_net, floats, images, mlp, text
 from torch import Tensor, nn
 
 import lamina
@@ -20,6 +20,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, Tens
     "MLP": (mlp, floats),
     "conv net": (conv_net, images),
     "GPT": (GPT, text),
+    "GPT, checkpointed": (Checkpointed, text),
 }
 
 
@@ -51,6 +52,12 @@ def test_a_training_step_gives_what_the_eager_one_gives(model: str, device: str)
 
     with FakeLikeMode(device):
         assert train(compiled=True) == train(compiled=False)
+
+
+def test_operators_on_functions_are_refused() -> None:
+    """But for those that take a random state."""
+    with FakeLikeMode("cuda"), pytest.raises((NotImplementedError, TypeError), match="cond"):
+        torch.ops.higher_order.cond(torch.ones(1) > 0, torch.sin, torch.cos, (torch.ones(3),))
 
 
 def test_without_gradients() -> None:

@@ -15,6 +15,7 @@ from ...subclasses.core.private import (
     FAKE_SLOT,
     PROFILER_MARKS,
     TRACERS,
+    OpOverload,
     TorchDispatchMode,
     as_if_devices_were_there,
     never_compile,
@@ -31,6 +32,7 @@ from .arrivals import META, Arrivals, are_numbers
 from .autocast import casting
 from .compiled import without_inductor
 from .functions import Functions
+from .random_state import run_from_state, runs_from_state
 
 _OURS = (FakeLikeTensor,)
 _answer = partial(replayed, FakeLikeTensor)
@@ -57,6 +59,8 @@ class FakeLikeMode(TorchDispatchMode):
     >>> layer.weight.device
     device(type='cuda', index=0)
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, device: Any = None, *, convert: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -121,6 +125,8 @@ class FakeLikeMode(TorchDispatchMode):
 
     def _admitted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that may have other tensors among its arguments, or none."""
+        if not isinstance(func, OpOverload):
+            return run_from_state(func, args, kwargs, self.device) if runs_from_state(func) else NotImplemented
         given = [*tensors_in(args)] if not kwargs else [*tensors_in((args, kwargs))]
         if not given:
             return self._made(func, args, kwargs)

@@ -81,7 +81,7 @@ class Ledger:
         self._lock = threading.RLock()
         self._replaced: dict[Block, tuple[Event, InPlace]] = {}
         self._closed = False
-        self._last: torch.device | None = None
+        self.last: torch.device | None = None  # where there was a tensor before
 
     def blocks(self, tensor: torch.Tensor, recorded: str | None = None, least: int = 0) -> Iterator[Block]:
         """The blocks that hold a tensor, wrappers taken apart. ``recorded``: how new ones come to be; None: they were
@@ -101,8 +101,8 @@ class Ledger:
     def _placed(self, device: torch.device) -> torch.device:
         """Compiled code works on carriers, which claim nothing: they are where the tensors are that went into it."""
         if device.type != "meta":
-            self._last = device
-        return self._last or device
+            self.last = device
+        return self.last or device
 
     def _new(self, storage: torch.UntypedStorage, device: torch.device, recorded: str | None, least: int) -> Block:
         shown = storage.nbytes()

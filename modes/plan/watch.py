@@ -30,6 +30,7 @@ from ...subclasses.logging_tensor.phase import unwatch_optimizers, watch_optimiz
 from ...subclasses.logging_tensor.record import Phase, joined, name_of
 from ..dispatch_mode import WatchingDispatchMode
 from ..fake.compiled import graphs_for_inductor
+from ..fake.random_state import run_from_state, runs_from_state
 from ..op_costs import dtype_of
 from .costs import StepCosts
 from .in_place import in_place
@@ -66,6 +67,8 @@ class StepWatch(WatchingDispatchMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def see(self, func: Any, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if runs_from_state(func):
+            return self._see_inside(func, args, kwargs)
         path, phase = module_path(makes_nodes=True), current_phase()
         index = self.ledger.next()
         site = call_site()
@@ -88,6 +91,16 @@ class StepWatch(WatchingDispatchMode):
         if not self._depth:  # an operator on a wrapper costs what it is, and not again what the wrapper computes
             self._count(step, func, args, kwargs, result, phase)
         return result
+
+    def _see_inside(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The operator that ``func`` runs is seen by itself."""
+        for tensor in tensors_in(tuple(args[:1])):  # the state, if it is given one
+            self._given(tensor, current_phase(), None)
+        self._push()
+        try:
+            return run_from_state(func, args, kwargs, self.ledger.last)
+        finally:
+            self._pop()
 
     def _opened(self, run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """An operator on wrappers: what they compute inside is seen, too, for its memory. Asked again, the mode
