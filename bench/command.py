@@ -8,14 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .budget import Budget
 from .gaps import gap_lines, print_gaps
 from .picture import write_picture
-from .progress import Progress, progress_bar
+from .progress import Progress, told
 from .record import Record
 from .tables import Table, budgets_table, print_tables
 from .timing import Settings
@@ -74,11 +73,7 @@ class Command(Generic[Options, Found]):
         """Run with a bar on stderr, or lines where rich is not installed; after Ctrl-C, what was measured, marked."""
         begun: list[Found] = []
         try:
-            if find_spec("rich") is None:
-                return self.run(options, _tell, begun.append)
-            with progress_bar(
-                self.work(options), hidden=not sys.stderr.isatty(), with_left=True, in_seconds=True
-            ) as progress:
+            with told(self.work(options), in_seconds=True) as progress:
                 return self.run(options, progress, begun.append)
         except KeyboardInterrupt:
             if not begun:
@@ -119,10 +114,6 @@ def remarks(results: Record) -> list[str]:
 def missing(results: Record) -> list[str]:
     """Why figures are missing, in lines."""
     return [*gap_lines(results.gaps, results.absences), *remarks(results)]
-
-
-def _tell(doing: str, _: float) -> None:
-    print(doing, file=sys.stderr)
 
 
 def bench_parser(bench: str, description: str, *, plot: bool = True, **more: Any) -> argparse.ArgumentParser:

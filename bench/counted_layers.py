@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,7 +14,7 @@ from .instructions import Counts, count_instructions
 from .layers import Options, trials_of
 from .ours import load_ours
 from .peers import HAND_WRITTEN, hand_written
-from .progress import Progress, silent
+from .progress import Progress, silent, told
 from .record import SCHEMA
 from .subjects import PLAIN, Subject
 from .tables import Table, print_tables
@@ -111,7 +110,8 @@ def _figure(trial: Trial, counts: Counts) -> CountFigure:
 
 def command(options: Options, *, as_json: bool) -> int:
     """Count, and print the tables, or the JSON alone. Returns the exit status."""
-    results = measured(options, lambda doing, _: print(doing, file=sys.stderr))
+    with told(len(list(options.cases()))) as progress:
+        results = measured(options, progress)
     if as_json:
         print(json.dumps(results.to_json(), indent=1))
     else:

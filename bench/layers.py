@@ -213,7 +213,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--make", metavar="MODULE:FUNCTION", help="builds one of a plain tensor; default: from_plain")
     made.add_argument("--rtol", type=float, help="how far off its results may be, relative to the largest value")
-    made.add_argument("--instructions", action="store_true", help="count instructions instead, by perf or callgrind")
+    made.add_argument(
+        "--instructions",
+        action="store_true",
+        help="count instructions instead: a minute an operator under callgrind",
+    )
     made.add_argument("--anatomy", action="store_true", help="where the time of one layer goes, part by part")
     return made
 

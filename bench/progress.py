@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,6 +62,20 @@ def progress_bar(
             bar.update(task, description=doing, advance=by)
 
         yield advance
+
+
+@contextmanager
+def told(total: float, *, in_seconds: bool = False) -> Iterator[Progress]:
+    """The same with the time left, where someone looks; lines where rich is not installed."""
+    if find_spec("rich") is None:
+        yield _in_lines
+        return
+    with progress_bar(total, hidden=not sys.stderr.isatty(), with_left=True, in_seconds=in_seconds) as advance:
+        yield advance
+
+
+def _in_lines(doing: str, _: float) -> None:
+    print(doing, file=sys.stderr)
 
 
 def _left_column(*, in_seconds: bool) -> ProgressColumn:

@@ -594,7 +594,7 @@ def test_what_is_too_noisy_is_a_gap_and_nothing_is_drawn_of_it(
 
 
 def test_without_rich_progress_is_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("lamina.bench.command.find_spec", lambda _: None)
+    monkeypatch.setattr("lamina.bench.progress.find_spec", lambda _: None)
     COMMAND.measured(replace(TINY, rows=(1,), dtypes=("float32",), step=False))
     shown = capsys.readouterr()
     assert shown.out == ""
