@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-_NAMES = {
+NAMES = {
     torch.float32: "Float",
     torch.float64: "Double",
     torch.float16: "Half",
@@ -67,7 +67,7 @@ class Claims:
     def type_name(self) -> str:
         """What ``type()`` says: "torch.cuda.HalfTensor"."""
         kind = "" if self.device.type == "cpu" else f"{self.device.type}."
-        return f"torch.{kind}{_NAMES.get(self.dtype, str(self.dtype).removeprefix('torch.').title())}Tensor"
+        return f"torch.{kind}{NAMES.get(self.dtype, str(self.dtype).removeprefix('torch.').title())}Tensor"
 
 
 # All of it but ``device`` itself, which a wrapper over one of ours says as well.

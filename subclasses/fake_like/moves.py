@@ -10,24 +10,14 @@ from typing import Any
 
 import torch
 
-from .claims import Claims, device_of
+from ..core.private import arguments_of_to
+from .claims import NAMES, Claims, device_of
 
 aten = torch.ops.aten
 _TYPES = {
     f"torch.{kind}{name}Tensor": (dtype, device)
     for kind, device in (("", "cpu"), ("cuda.", "cuda"))
-    for name, dtype in (
-        ("Float", torch.float32),
-        ("Double", torch.float64),
-        ("Half", torch.float16),
-        ("BFloat16", torch.bfloat16),
-        ("Byte", torch.uint8),
-        ("Char", torch.int8),
-        ("Short", torch.int16),
-        ("Int", torch.int32),
-        ("Long", torch.int64),
-        ("Bool", torch.bool),
-    )
+    for dtype, name in NAMES.items()
 }
 
 
@@ -55,30 +45,27 @@ def _is_device(value: Any) -> bool:
 
 
 def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, bool, Any]:
-    """Device, dtype, non_blocking, copy and memory format of a call of ``to``."""
+    """Device, dtype, non_blocking, copy and memory format of a call of ``to``: ``float`` is a dtype, and a number a
+    tensor of one.
+
+    Raises:
+        TypeError: torch takes no such arguments.
+    """
     rest, named = list(args), dict(kwargs)
-    other = named.pop("other", None)
-    if rest and isinstance(rest[0], torch.Tensor):
-        other = rest.pop(0)
-    if other is not None:
-        device, dtype = other.device, other.dtype
-    else:
-        device = named.pop("device", None)
-        if rest and _is_device(rest[0]):
-            device = rest.pop(0)
-        dtype = named.pop("dtype", None)
-        if rest and isinstance(rest[0], torch.dtype):
-            dtype = rest.pop(0)
-        elif rest and rest[0] is None:
-            rest.pop(0)
-    for name in ("non_blocking", "copy"):
-        if rest:
-            named[name] = rest.pop(0)
-    blocking, copy = bool(named.pop("non_blocking", False)), bool(named.pop("copy", False))
-    memory_format = named.pop("memory_format", torch.preserve_format)
-    if rest or named:
+    first = rest[0] if rest else named.get("tensor")
+    place = 3 if _is_device(first) else 2
+    copy = rest.pop(place) if len(rest) > place else named.pop("copy", False)
+    if type(copy) is not bool or len(rest) > place or "copy" in named:
         raise TypeError(f"to() takes a device, a dtype or a tensor, non_blocking, copy and memory_format; not {args}")
-    return device, dtype, blocking, copy, memory_format
+    where = None
+    if isinstance(first, torch.Tensor):
+        named.pop("tensor", None)
+        rest, where = [first.dtype, *rest[1:]], first.device
+    rest = [device_of(value) if type(value) is int else value for value in rest]
+    if type(named.get("device")) is int:
+        named["device"] = device_of(named["device"])
+    device, dtype, blocking, memory_format = arguments_of_to(*rest, **named)
+    return where or device, dtype, blocking, copy, memory_format or torch.preserve_format
 
 
 class Moves(Claims):
@@ -134,6 +121,8 @@ class Moves(Claims):
 
     def type_as(self: Any, other: torch.Tensor) -> Any:
         """As ``torch.Tensor.type_as``."""
+        if not isinstance(other, torch.Tensor):
+            raise TypeError(f"type_as(): argument 'other' must be Tensor, not {type(other).__name__}")
         return self.to(other.device, other.dtype)
 
     def pin_memory(self: Any, device: Any = None) -> Any:
@@ -153,3 +142,12 @@ class Moves(Claims):
     def is_pinned(self: Any, device: Any = None) -> bool:
         """Whether it claims to be in pinned memory. A view of such a tensor doesn't know."""
         return "_l_pinned" in vars(self)
+
+    def share_memory_(self: Any) -> Any:
+        """Itself, which claims to be in shared memory."""
+        self._l_shared = True
+        return self
+
+    def is_shared(self: Any) -> bool:
+        """Whether it claims to be in shared memory, as all of CUDA's is."""
+        return self.is_cuda or "_l_shared" in vars(self)

@@ -148,6 +148,9 @@ class FakeLikeTensor(Moves, Unreadable, WrapperTensor):
     ) -> Any:
         """As ``torch.Tensor.new_tensor``: of this dtype and claimed device, unless others are named. A number
         on the CPU is a real tensor, which mixes with any device and can be read: ``torch.nn.init`` does."""
+        if isinstance(data, FakeLikeTensor):
+            copy = data.detach().to(self.device if device is None else device, dtype or self.dtype, copy=True)
+            return copy.requires_grad_(requires_grad)
         with metadata_only():
             real = torch.empty(0, dtype=self.dtype).new_tensor(data, dtype=dtype)
         where = self.device if device is None else device_of(device)

@@ -129,6 +129,7 @@ from .scopes import (
     without_torch_function,
 )
 from .tensors import (
+    arguments_of_to,
     is_alias,
     is_functorch_level,
     is_view,
@@ -164,6 +165,7 @@ __all__ = [
     "all_keys",
     "all_operator_names",
     "any_autocast",
+    "arguments_of_to",
     "as_if_devices_were_there",
     "attention_order",
     "autocast_of_caller",

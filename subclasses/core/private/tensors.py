@@ -34,6 +34,10 @@ def reference_count(tensor: torch.Tensor) -> int:
     return int(tensor._use_count())  # type: ignore[attr-defined]
 
 
+# Device, dtype, non_blocking and memory format of the arguments of ``Tensor.to``; without ``copy``, which it refuses.
+arguments_of_to: Callable[..., tuple[Any, Any, bool, Any]] = torch._C._nn._parse_to  # type: ignore[attr-defined]
+
+
 def load_location(device: torch.device) -> Any:
     """Where ``torch.load(map_location=...)``, in which this thread is, wants what was on ``device``; that itself
     elsewhere."""
