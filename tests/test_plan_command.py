@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from command_line import module_here
+from torch import nn
 from typer.testing import CliRunner, Result
 
 import lamina
 from lamina.commands import app
+from lamina.modes.plan import Training
+from lamina.modes.plan.alternatives import Alternative
+from lamina.modes.plan.report import in_bytes
 
 MODEL = """
 import torch
@@ -97,6 +102,15 @@ def test_what_does_not_fit_and_what_would(here: str) -> None:
     assert "does not fit by" in words.output
     assert "what would make it fit" not in words.output
     assert "  batch " in run(*asked).output
+
+
+def test_an_alternative_says_what_the_allocator_reserves() -> None:
+    """That is what has to fit."""
+    training = Training(partial(nn.Linear, 100, 100), (10, 100))
+    plan = training.plan("l4", allocator="caching")
+    assert f" ({in_bytes(plan.reserved_bytes or 0)} reserved), fits: " in str(Alternative("as it is", training, plan))
+    exact = training.plan("l4")
+    assert "reserved" not in str(Alternative("as it is", training, exact))
 
 
 def test_a_step_that_raises_shows_the_plan_so_far_and_its_error(here: str) -> None:

@@ -315,3 +315,4 @@ def test_an_empty_step() -> None:
     plan = lamina.plan_step(lambda: None)
     assert (plan.peak_bytes, plan.flops, plan.steps) == (0, 0, [])
     assert plan.summary().startswith("peak 0 bytes")
+    assert "0 FLOP: none" in plan.summary()

@@ -26,7 +26,9 @@ class Alternative:
     def __str__(self) -> str:
         if self.plan is None:
             return f"{self.name}: not planned: {self.reason}"
-        return f"{self.name}: peak {in_bytes(self.plan.peak_bytes)}, {verdict(self.plan)}"
+        reserved = self.plan.reserved_bytes
+        taken = "" if reserved is None else f" ({in_bytes(reserved)} reserved)"
+        return f"{self.name}: peak {in_bytes(self.plan.peak_bytes)}{taken}, {verdict(self.plan)}"
 
 
 def alternatives(training: Training, plan: Plan, planned: Planned) -> Iterator[Alternative]:

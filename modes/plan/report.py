@@ -107,7 +107,9 @@ def _scratch(plan: Plan) -> Iterator[str]:
 
 
 def _operations(plan: Plan) -> Iterator[str]:
-    yield f"{in_count(plan.flops)}FLOP: {_shares(plan.flops_by('phase'))}"
+    count = in_count(plan.flops)
+    gap = " " if count[-1].isdigit() else ""
+    yield f"{count}{gap}FLOP: {_shares(plan.flops_by('phase'))}"
     modules = dict(list(plan.flops_by("module").items())[:MODULES_SHOWN])
     if modules:
         yield f"  the most in {_shares(modules)}"
