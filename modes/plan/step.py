@@ -31,10 +31,9 @@ def plan_step(
     """What ``step`` needs: the peak of memory and what it is made of, operations, bytes moved; without its data.
 
     ``step`` is called once, inside a FakeLikeMode. It may build the model and the optimizer itself; or use some that
-    were made of FakeLikeTensors before. Those that it refers to count from the start.
-    Compiled code is planned by its graphs' operators; for Inductor, by those of its decompositions and partitioner:
-    what is saved for the backward is what it saves (but for its copies of what a convolution is given, in another
-    layout); temporaries that it fuses away count.
+    were made of FakeLikeTensors before. Those that it refers to count from the start. Compiled code is planned by its
+    graphs' operators; for Inductor, by those of its decompositions and partitioner: what is saved for the backward is
+    what it saves (but for copies of what a convolution is given); temporaries that it fuses away count.
 
     Args:
         step: forward, backward and the optimizer's step; or any part of that.
