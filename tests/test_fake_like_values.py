@@ -161,3 +161,18 @@ def test_a_loader_says_where_batches_come_from() -> None:
     data = torch.utils.data.TensorDataset(torch.ones(4, 2))
     with FakeLikeMode(), pytest.raises(DataDependentError, match=r"A DataLoader draws a seed.*outside of FakeLikeMode"):
         next(iter(torch.utils.data.DataLoader(data)))
+
+
+def test_a_scaler_of_gradients_goes_with_a_fused_optimizer_and_says_so() -> None:
+    with FakeLikeMode("cuda"):
+        layer, scaler = nn.Linear(3, 3), torch.amp.GradScaler("cuda")
+        optimizers = [torch.optim.AdamW(layer.parameters(), fused=fused) for fused in (True, False)]
+        for optimizer in optimizers:
+            scaler.scale(layer(torch.ones(2, 3)).sum()).backward()
+            if optimizer is optimizers[1]:
+                with pytest.raises(DataDependentError, match=r"GradScaler reads whether .* A fused optimizer"):
+                    scaler.step(optimizer)
+            else:
+                scaler.step(optimizer)
+                scaler.update()
+        assert all(len(optimizers[0].state[p]) == 3 for p in layer.parameters())

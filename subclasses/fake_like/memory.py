@@ -57,11 +57,11 @@ class Operand(NamedTuple):
     """An argument of a call, or one of those in a list."""
 
     argument: Argument
-    index: int | None
+    place: int | None
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = value_of(self.argument, args, kwargs)
-        return value if self.index is None else value[self.index]
+        return value if self.place is None else value[self.place]
 
 
 Pairs = list[tuple[Operand, Operand]]

@@ -39,6 +39,8 @@ _ADVICE = {
 _READERS = ("tolist", "numpy", "to_plain", "apply_")
 _READ = "There is nothing to read: .materialize(device, init) makes a real tensor of the same metadata."
 _READS = {
+    torch.amp.GradScaler.__init__.__code__.co_filename: "A GradScaler reads whether a gradient overflowed, and skips "
+    "the step then. A fused optimizer is told it on the device; or plan optimizer.step() itself.",
     torch.utils.data.DataLoader.__init__.__code__.co_filename: "A DataLoader draws a seed, and reads it, when it is "
     "iterated. Take a batch outside of FakeLikeMode, and pass FakeLikeTensor.from_tensor(batch).",
     torch.optim.ASGD.__init__.__code__.co_filename: "ASGD chooses by its step, which it keeps on the device, how to "

@@ -35,13 +35,13 @@ def reference_count(tensor: torch.Tensor) -> int:
 
 
 # Device, dtype, non_blocking and memory format of the arguments of ``Tensor.to``; without ``copy``, which it refuses.
-arguments_of_to: Callable[..., tuple[Any, Any, bool, Any]] = torch._C._nn._parse_to  # type: ignore[attr-defined]
+arguments_of_to: Callable[..., tuple[Any, Any, bool, Any]] = torch._C._nn._parse_to
 
 
 def load_location(device: torch.device) -> Any:
     """Where ``torch.load(map_location=...)``, in which this thread is, wants what was on ``device``; that itself
     elsewhere."""
-    mapped = torch.serialization._serialization_tls.map_location
+    mapped: Any = torch.serialization._serialization_tls.map_location
     if callable(mapped):
         found = mapped(torch.UntypedStorage(0), str(device))
         return device if found is None else found.device
