@@ -71,6 +71,8 @@ def test_all_of_them_are_known() -> None:
         packet, _, overload = name.removeprefix("aten::").partition(".")
         if not name.startswith("aten::") or overload.endswith("out") or packet.startswith("__"):
             continue
+        if "name" in overload:  # torch 2.11 has dims with names
+            continue
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
         others = {keys.AutogradMeta, keys.Autograd, keys.CompositeImplicitAutograd} & op.py_kernels.keys()

@@ -160,4 +160,6 @@ _CHECKS: dict[OpOverload, Check] = {
     aten.complex.out: _complex,
 }
 _CHECKS |= {getattr(packet, name): _product for packet in _PRODUCTS for name in ("default", "out")}
-_CHECKS |= {packet.default: _product for packet in (aten.addmm_, aten.baddbmm_, aten.addbmm_, aten.addmv_)}
+_CHECKS |= {
+    packet.default: _product for packet in (aten.addmm_, aten.baddbmm_, aten.addbmm_, aten.addmv_, aten.convolution)
+}
