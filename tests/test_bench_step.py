@@ -392,6 +392,33 @@ def test_budgets_are_of_the_split_and_of_the_large_step() -> None:
     assert [each.met for each in budgets(Results({}, BRIEF))] == [None] * 3
 
 
+def test_each_compiled_step_is_compiled_for_the_cache_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the compile time of none holds a C++ compiler's; and no reset drops the code of those that are timed."""
+    done: list[str] = []
+
+    def counted(group: Group, subject: Subject, layers: int, parameters: int, _: Any) -> Gap:
+        done.append(f"{parameters} {subject.name} x{layers}")
+        return group.gap(parameters, subject.name, layers, "a test", LACKING)
+
+    monkeypatch.setattr(measuring, "prepared", counted)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: done.append("reset"))
+    matrix = replace(TINY.matrix, modes=(MODEL,))
+    options = replace(TINY, matrix=matrix, not_compiled=None, large=False, split_layers=())
+    seconds: list[float] = []
+    found = run(options, lambda _, by: seconds.append(by))
+    (asked,) = options.groups()
+    names = [
+        f"{count} {each.name} x{layers}"
+        for count in asked.parameters
+        for each, layers in trials_of(asked, count, SUBJECTS)
+    ]
+    after_the_splits, *of_the_group = done
+    assert after_the_splits == "reset"
+    assert of_the_group == [each for name in names for each in (name, "reset")] + [*names, "reset"]
+    assert len(found.gaps) == len(names)
+    assert sum(seconds) == pytest.approx(work(options))
+
+
 def test_a_wrapping_has_one_color_in_all_panels_whichever_figures_are_missing() -> None:
     figures = [figure(count, layers, 1.0, mode) for mode in (EAGER, MODEL) for count in (8, 64) for layers in range(3)]
     missing = {f"{count} x{layers}" for count, layers in ((8, 0), (8, 1), (64, 1))}

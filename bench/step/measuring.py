@@ -69,7 +69,8 @@ def work(options: Options) -> float:
 def seconds_of_group(group: Group, subjects: dict[str, Subject], settings: Settings) -> float:
     """How many seconds a group takes: all its trials, and to time them."""
     trials = [(count, *trial) for count in group.parameters for trial in trials_of(group, count, subjects)]
-    building = sum(_seconds(group, count, subject, layers) for count, subject, layers in trials)
+    times = 1 if group.mode == EAGER else 2  # the first for the cache
+    building = times * sum(_seconds(group, count, subject, layers) for count, subject, layers in trials)
     return building + seconds_of_timing(group, [(count, layers) for count, _, layers in trials], settings)
 
 
@@ -104,14 +105,14 @@ def _scopes(options: Options) -> Iterator[None]:
 
 def _add_group(results: Results, group: Group, subjects: dict[str, Subject], progress: Progress) -> None:
     """Check all steps of a group, time those that pass in turns, and add their figures."""
+    if group.mode != EAGER:
+        _fill_cache(group, subjects, progress)
     passed: list[Prepared] = []
     for parameters in group.parameters:
         losses: list[float] | None = None
         for subject, layers in trials_of(group, parameters, subjects):
             seconds = _seconds(group, parameters, subject, layers)
             progress(f"{group.name}: {parameters} parameters, {subject.name} x{layers}", seconds)
-            if subject is PLAIN and group.mode != EAGER:
-                _compile_once(group, parameters)
             found = prepared(group, subject, layers, parameters, losses)
             if isinstance(found, Gap):
                 results.gaps.append(found)
@@ -126,10 +127,14 @@ def _add_group(results: Results, group: Group, subjects: dict[str, Subject], pro
     torch.compiler.reset()  # the compiled are timed: their code and guards can go
 
 
-def _compile_once(group: Group, parameters: int) -> None:
-    """Fill Inductor's cache with the C++ of the plain step, so that no compile time holds a C++ compiler's."""
-    prepared(group, PLAIN, 0, parameters, None)
-    torch.compiler.reset()
+def _fill_cache(group: Group, subjects: dict[str, Subject], progress: Progress) -> None:
+    """Compile all steps of a group, so that Inductor has their C++, and no compile time holds a C++ compiler's."""
+    for parameters in group.parameters:
+        for subject, layers in trials_of(group, parameters, subjects):
+            seconds = _seconds(group, parameters, subject, layers)
+            progress(f"{group.name}: {parameters} parameters, {subject.name} x{layers}, for the cache", seconds)
+            prepared(group, subject, layers, parameters, None)
+            torch.compiler.reset()
 
 
 def prepared(

@@ -13,7 +13,7 @@ from .split import PARAMETERS, PARTS
 LEGEND = (
     "ms: median ± half the distance of the quartiles; in brackets: 95 % interval of the median\n"
     "x plain: times the same step with plain weights, paired by round; µs: added by wrapped parameter and layer\n"
-    "compile: seconds, once, without a C++ compiler's for what plain needs too; peak: most bytes alive over before"
+    "compile: seconds, once, without a C++ compiler's; peak: most bytes alive over before"
 )
 
 
