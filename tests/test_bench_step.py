@@ -416,7 +416,7 @@ def test_each_compiled_step_is_compiled_for_the_cache_first(monkeypatch: pytest.
     assert after_the_splits == "reset"
     assert of_the_group == [each for name in names for each in (name, "reset")] + [*names, "reset"]
     assert len(found.gaps) == len(names)
-    assert sum(seconds) == pytest.approx(work(options))
+    assert sum(seconds) == pytest.approx(work(options), abs=0.01)  # the rounds of those that passed: of none here
 
 
 def test_a_wrapping_has_one_color_in_all_panels_whichever_figures_are_missing() -> None:

@@ -33,7 +33,7 @@ def named(**kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 GIVEN: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-    *[((value,), {}) for value in (float, int, bool, complex, 3.5, True, None, [1], object(), "float32", "cpu")],
+    *[((value,), {}) for value in (float, int, bool, complex, 3.5, True, None, [1], ..., "float32", "cpu")],
     *[((value,), {}) for value in (torch.int8, torch.float32, torch.contiguous_format, np.float64(2), ("cpu", int))],
     *[(("cpu", value), {}) for value in (float, int, True, None, torch.int8, "cpu")],
     *[((torch.int8, *rest), {}) for rest in ((True,), (True, True), (True, 1), ("cpu",), (False, False, None))],
