@@ -100,6 +100,13 @@ def test_a_number_stays_real_and_mixes() -> None:
             nn.Parameter(number) * torch.ones(3)
 
 
+@pytest.mark.parametrize("how", [lambda x, y: x.to(y), lambda x, y: x.to(tensor=y), lambda x, y: x.to(y, copy=True)])
+def test_a_number_moves_to_where_a_tensor_is(how: Any) -> None:
+    with FakeLikeMode("cuda"):
+        moved = how(torch.tensor(2.5), torch.ones(3, dtype=torch.float64))
+    assert (type(moved), moved.device, moved.dtype, moved.shape) == (FakeLikeTensor, CUDA, torch.float64, ())
+
+
 def test_devices_that_do_not_match_are_refused_as_on_a_gpu() -> None:
     with FakeLikeMode(), pytest.raises(RuntimeError, match="cuda:0 and cpu"):
         torch.ones(3, device="cuda") + torch.ones(3)

@@ -180,7 +180,7 @@ def _move(mode: Functions, func: Any, args: Sequence[Any], kwargs: dict[str, Any
 def _leaves_the_cpu(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if func is not torch.Tensor.to:
         return func is not torch.Tensor.cpu
-    target = kwargs.get("device", rest[0] if rest else kwargs.get("other"))
+    target = kwargs.get("device", rest[0] if rest else kwargs.get("tensor"))
     if isinstance(target, torch.Tensor):
         return target.device.type != "cpu"
     return isinstance(target, (int, str, torch.device)) and device_of(target).type != "cpu"
