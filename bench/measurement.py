@@ -71,10 +71,12 @@ class Measurement:
         samples = [self.ratios(*pair) for pair in ratios] or list(self.rounds.values())
         return max(relative_width(sample, confidence) for sample in samples)
 
-    def refused(self) -> int:
-        """How many of the variants' times are too noisy to be given."""
-        most = self.refuse_above
-        return 0 if most is None else sum(Summary.of(sample).width > most for sample in self.rounds.values())
+    def refused(self, ratios: Sequence[tuple[str, str]] = ()) -> int:
+        """How many of the variants' times, and of these ratios, are too noisy to be given."""
+        if self.refuse_above is None:
+            return 0
+        samples = [*self.rounds.values(), *(self.ratios(*pair) for pair in ratios)]
+        return sum(Summary.of(sample).width > self.refuse_above for sample in samples)
 
     def whole_rounds(self) -> int:
         """How many rounds all variants have."""

@@ -55,14 +55,14 @@ def bars(panel: Axes, found: Mapping[str, Mapping[str, Summary]], unit: float, c
     panel.set_axisbelow(True)
 
 
-def stacked_bar(panel: Axes, row: int, parts: Mapping[str, float], colors: Mapping[str, Any]) -> None:
-    """The parts of one whole, side by side in the order of the colors. Those that the noise made negative have no
-    width; the sum then reaches past the whole."""
+def stacked_bar(panel: Axes, row: int, parts: Mapping[str, float], colors: Mapping[str, Any], rest: str) -> None:
+    """The parts of one whole, side by side in the order of the colors, what is left over hatched. Those that the noise
+    made negative have no width; the sum then reaches past the whole."""
     left = 0.0
     for name in colors:
         width = max(0.0, parts.get(name, 0.0))
         if width:
-            hatch = "///" if colors[name] == "lightgray" else None
+            hatch = "///" if name == rest else None
             panel.barh(row, width, left=left, color=colors[name], hatch=hatch, edgecolor="white", lw=0.5, label=name)
             left += width
 

@@ -61,9 +61,9 @@ class Settings:
     once before each loop, untimed: its data is then in the caches again, which those before it may have filled with
     theirs. Arguments that a variant can renew are renewed every `renew_every` rounds.
 
-    A bench that finds a time refused measures all of its variants again, `attempts` times at most, and keeps the rounds
-    of the attempt in which the fewest were refused: a machine that changed its speed in the middle is steadier in
-    another minute. Widths alone decide it, never where a figure lies.
+    A bench that finds a time or a ratio refused measures all of its variants again, in `attempts` at most, and keeps
+    the rounds of the attempt in which the fewest were refused: a machine that changed its speed in the middle is
+    steadier in another minute. Widths alone decide it, never where a figure lies.
     """
 
     rounds: int = 1000
@@ -119,22 +119,21 @@ def measure_into(
     settings: Settings,
     ratios: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Measure, again where times are refused, and give to `add` what was measured: after an interrupt, too, which then
-    goes on."""
+    """Measure, again where figures are refused, and give to `add` what was measured: after an interrupt, too, which
+    then goes on."""
     best: Measurement | None = None
     try:
-        for _ in range(settings.attempts):
-            measured = measure(variants, settings, ratios)
-            if best is None or measured.refused() < best.refused():
-                best = measured
-            if not best.refused():
+        best = measure(variants, settings, ratios)
+        for _ in range(1, settings.attempts):
+            if not best.refused(ratios):
                 break
+            best = min(best, measure(variants, settings, ratios), key=lambda each: each.refused(ratios))
     except InterruptedMeasurement as error:
-        if best or error.measurement.whole_rounds():
-            add(best or error.measurement)
+        measured = best or error.measurement
+        if measured.whole_rounds():
+            add(measured)
         raise
-    if best:
-        add(best)
+    add(best)
 
 
 class _Run:

@@ -22,7 +22,7 @@ from lamina.bench.fake.report import tables
 from lamina.bench.fake.results import Results
 from lamina.bench.fake.subjects import FAKE_LIKE, FAKE_TENSOR, FLOOR, META, PLAIN, subjects
 from lamina.bench.timing import Settings, Variant
-from lamina.bench.trials import LACKING
+from lamina.bench.trials import LACKING, WRONG
 from lamina.modes import FakeLikeMode
 from lamina.subclasses.fake_like.cache import Replays
 
@@ -80,7 +80,7 @@ def test_the_floor_of_a_step_makes_its_results_and_looks_nothing_up(cache: Repla
 
 
 def test_a_step_that_makes_other_calls_has_no_floor(cache: Replays) -> None:
-    asked = [torch.sin]
+    asked: list[Any] = [torch.sin]
     with FakeLikeMode() as mode:
         x = torch.ones(3)
 
@@ -96,6 +96,25 @@ def test_a_step_that_makes_other_calls_has_no_floor(cache: Replays) -> None:
     asked[0] = torch.cos
     with floor.scope(), pytest.raises(NoFloorError, match=r"calls aten.cos.default where .* called aten.sin.default"):
         floor.function(*floor.args)
+    asked[0] = lambda given: given.sin().sin()
+    with floor.scope(), pytest.raises(NoFloorError, match=r"calls aten.sin.default where the one before had ended"):
+        floor.function(*floor.args)
+    asked[0] = torch.numel
+    with floor.scope(), pytest.raises(NoFloorError, match=r"ends where the one before called aten.sin.default"):
+        floor.function(*floor.args)
+
+
+def test_a_floor_that_gives_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> Any:
+        return torch.sin, (torch.ones(3),)
+
+    def other(step: Variant) -> Variant:
+        return replace(step, name=FLOOR, function=torch.outer, args=(*step.args, *step.args))
+
+    monkeypatch.setattr(measuring, "floor_of", other)
+    monkeypatch.setattr(measuring, "cases", lambda: [Case(STEP, "sin", make, (FAKE_LIKE, PLAIN))])
+    results = measuring.run(Options(SHORT))
+    assert [(gap.subject, gap.kind) for gap in results.gaps] == [(FLOOR, WRONG)]
 
 
 def test_a_step_without_a_floor_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:

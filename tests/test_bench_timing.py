@@ -439,6 +439,17 @@ def test_what_is_refused_is_measured_again_and_the_steadiest_attempt_kept(
     assert list(left) == []
 
 
+def test_a_ratio_that_is_refused_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": [1.0, 1.1, 1.2], "b": [1.2, 1.1, 1.0]}
+    apart, together = Measurement(times, refuse_above=0.25), Measurement({**times, "b": times["a"]}, refuse_above=0.25)
+    assert (apart.refused(), apart.refused([("a", "b")]), together.refused([("a", "b")])) == (0, 1, 0)
+    left = iter([apart, together])
+    monkeypatch.setattr(timing, "measure", lambda *_: next(left))
+    given: list[Measurement] = []
+    measure_into(given.append, [], replace(BRIEF, attempts=2), [("a", "b")])
+    assert given == [together]
+
+
 def test_an_interrupt_of_the_second_attempt_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     first = steady("a")
     answers = iter([lambda: first, partial(_interrupt, steady())])

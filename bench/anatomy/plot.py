@@ -51,7 +51,7 @@ def _draw_panel(panel: Axes, results: Anatomies, op: str) -> None:
 
 def _draw_bar(panel: Axes, results: Anatomies, op: str, subject: str, row: int, limit: float) -> None:
     parts = results.of(op, subject)
-    stacked_bar(panel, row, {name: part.time_ns.median / 1e3 for name, part in parts.items()}, COLORS)
+    stacked_bar(panel, row, {name: part.time_ns.median / 1e3 for name, part in parts.items()}, COLORS, REST)
     whole = parts[WHOLE].time_ns
     if (middle := whole.median / 1e3) > limit:
         panel.text(limit, row, f"{middle:.0f} µs ▸", ha="right", va="center", fontsize=8, backgroundcolor="white")

@@ -57,13 +57,17 @@ class _Replaying(TorchDispatchMode):
 
     def __init__(self, tape: list[tuple[Any, Answer]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tape = tape
-        self.next: Callable[[], tuple[Any, Answer]]
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Another step begins."""
+        self.tape = [*tape, (None, _called)]  # an end that no call is
         self.next = iter(self.tape).__next__
+
+    def replay(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Another step, which has to make all of these calls."""
+        self.next = iter(self.tape).__next__
+        result = step(*args)
+        expected, _ = self.next()
+        if expected is not None:
+            raise NoFloorError(f"a step ends where the one before called {expected}.")
+        return result
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -71,8 +75,12 @@ class _Replaying(TorchDispatchMode):
         """Answer one."""
         expected, answer = self.next()
         if func is not expected:
-            raise NoFloorError(f"a step calls {func} where the one before called {expected}.")
+            raise NoFloorError(f"a step calls {func} where the one before {_said(expected)}.")
         return answer(args, kwargs or {})
+
+
+def _said(expected: Any) -> str:
+    return "had ended" if expected is None else f"called {expected}"
 
 
 def floor_of(step: Variant) -> Variant:
@@ -83,8 +91,7 @@ def floor_of(step: Variant) -> Variant:
     replaying = _Replaying(recording.tape)
 
     def again(*args: Any) -> Any:
-        replaying.rewind()
-        return step.function(*args)
+        return replaying.replay(step.function, args)
 
     @contextmanager
     def scope() -> Iterator[None]:

@@ -47,18 +47,21 @@ def _add_case(results: Results, case: Case, asked: list[Subject]) -> None:
         else:
             passed.append(found)
     if case.kind == STEP:
-        floors = [_floor(case, each) for each in passed if each.name == FAKE_LIKE]
+        floors = [_floor(case, each, expected) for each in passed if each.name == FAKE_LIKE]
         results.gaps += [each for each in floors if isinstance(each, Gap)]
         passed += [each for each in floors if isinstance(each, Variant)]
     pairs = [(variant.name, passed[0].name) for variant in passed[1:]]
     measure_into(lambda measured: _add_figures(results, case, measured), passed, results.settings, pairs)
 
 
-def _floor(case: Case, step: Variant) -> Variant | Gap:
+def _floor(case: Case, step: Variant, expected: list[Any]) -> Variant | Gap:
     try:
-        return floor_of(step)
+        floor = floor_of(step)
+        with floor.scope():
+            result = floor.function(*floor.args)
     except NoFloorError as error:
         return case.gap(FLOOR, reason_of(error), LACKING)
+    return floor if _described(result) == expected else _wrong(case, FLOOR, result, expected)
 
 
 def _checked(case: Case, subject: Subject, expected: list[Any]) -> Variant | Gap:
@@ -68,8 +71,11 @@ def _checked(case: Case, subject: Subject, expected: list[Any]) -> Variant | Gap
         return case.gap(subject.name, reason_of(error), LACKING)
     if isinstance(result, subject.kind) and _described(result) == expected:
         return variant
-    wrong = f"{type(result).__name__} {_described(result)}, plain torch gives {expected}"
-    return case.gap(subject.name, wrong, WRONG)
+    return _wrong(case, subject.name, result, expected)
+
+
+def _wrong(case: Case, subject: str, result: Any, expected: list[Any]) -> Gap:
+    return case.gap(subject, f"{type(result).__name__} {_described(result)}, plain torch gives {expected}", WRONG)
 
 
 def _result(case: Case, subject: Subject) -> tuple[Variant, Any]:

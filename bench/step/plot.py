@@ -109,7 +109,8 @@ def _draw_compile_time(panel: Axes, group: Sequence[Figure], colors: dict[str, A
 def _draw_splits(panel: Axes, results: Results) -> None:
     """A bar for each wrapping, beside the budget of all of it."""
     for row, split in enumerate(results.splits):
-        stacked_bar(panel, row, {name: split.parts_ns[name].median / 1e3 for name in PART_COLORS}, PART_COLORS)
+        parts = {name: split.parts_ns[name].median / 1e3 for name in PART_COLORS}
+        stacked_bar(panel, row, parts, PART_COLORS, REST)
         whole_mark(panel, row, split.parts_ns[BOTH], 1e3, BOTH)
     panel.axvline(AT_MOST_US[BOTH], color="black", linewidth=0.8, linestyle=":", label=f"budget of {BOTH}")
     panel.set_yticks(range(len(results.splits)), [_label(split) for split in results.splits])

@@ -99,7 +99,7 @@ def are_numbers(args: Sequence[Any]) -> bool:
         return False
     for value in args:
         if type(value) is torch.Tensor:
-            if value.dim() or not value.is_cpu or value.requires_grad:
+            if value.requires_grad or not is_number(value):
                 return False
         elif type(value) not in _NUMBERS:
             return False

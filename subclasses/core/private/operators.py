@@ -45,8 +45,10 @@ def composite_kernel(op: OpOverload) -> Callable[..., Any]:
 
 
 def traced_by(op: OpOverload, kernel: Callable[..., Any]) -> None:
-    """Has tracers call ``kernel`` for ``op`` on tensors of the meta device, above autograd."""
-    op.py_impl(torch._C.DispatchKey.AutogradMeta)(kernel)
+    """Has tracers call ``kernel`` for ``op`` on tensors of the meta device, above autograd; where torch has them call
+    one of its own there, that."""
+    if torch._C.DispatchKey.AutogradMeta not in op.py_kernels:
+        op.py_impl(torch._C.DispatchKey.AutogradMeta)(kernel)
 
 
 # ``aten::add``, for ``torch.ops.aten.add``.
