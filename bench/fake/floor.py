@@ -57,7 +57,7 @@ class _Replaying(TorchDispatchMode):
 
     def __init__(self, tape: list[tuple[Any, Answer]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tape = [*tape, (None, _called)]  # an end that no call is
+        self.tape: list[tuple[Any, Answer]] = [*tape, (None, partial(_called, None))]  # an end that no call is
         self.next = iter(self.tape).__next__
 
     def replay(self, step: Callable[..., Any], args: tuple[Any, ...]) -> Any:
